@@ -1,0 +1,142 @@
+"""What every source yields and every kind provides: the contract between sources and the pipeline.
+
+A *source* yields *changes*; it never offers a list to poll. Guarantees of every source, per kind:
+
+1. At first come the objects that exist, each as ``Upserted`` (any order), then exactly one ``Synced``. Everything of
+   that kind which the source's owner wrote earlier and which did not come before ``Synced`` is gone; finding it
+   out is the pipeline's work, so a source needs no memory across restarts.
+2. After ``Synced``, changes of one object come in the order in which the API reported them. Duplicates are allowed:
+   applying a change twice gives the same graph. Order between kinds is not promised.
+3. Same name with a new uid: the new ``Upserted`` alone is enough; it ends the old uid. A late ``Gone`` of an old uid
+   never touches the new one: the pipeline compares uids.
+4. After a relist (410, reconnect) the source itself yields ``Gone(estimated=True)`` for what it knew and no longer
+   finds, and ``Upserted`` for what differs.
+5. ``Rejected`` reports one object that cannot be read; the source goes on. A source that cannot go on raises
+   ``SourceUnavailable``; one that is done (a dump) ends.
+
+The iterator blocks; it ends soon after ``stop`` is set.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+
+class OwnerReference(msgspec.Struct, frozen=True):
+    """Who manages an object (meta/v1 OwnerReference); ``uid`` decides, the names are its fallback."""
+
+    apiVersion: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """The part of meta/v1 ObjectMeta that is taken from every kind; all else is never parsed."""
+
+    name: str
+    uid: str = ""
+    namespace: str | None = None
+    resourceVersion: str = ""
+    creationTimestamp: str | None = None
+    deletionTimestamp: str | None = None
+    generation: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: msgspec.Raw | None = None
+    ownerReferences: tuple[OwnerReference, ...] = ()
+
+
+class Manifest(Protocol):
+    """A projection: the fields that one kind's renderer takes from the API's object, and nothing more."""
+
+    @property
+    def metadata(self) -> Metadata:
+        """Identity, labels and owners."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of the table of kinds: where the API serves it and what is taken from it."""
+
+    name: str  # CamelCase as in manifests: "Deployment"
+    group: str  # "" for the core group, "apps", "kuscia.secretflow"
+    version: str  # "v1"
+    plural: str  # "deployments", the path segment
+    namespaced: bool
+    projection: type[Any]  # msgspec Struct that satisfies Manifest
+
+    @property
+    def api_version(self) -> str:
+        """``group/version`` as manifests write it ("v1" for the core group)."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def path(self) -> str:
+        """The collection's path on the API server, over all namespaces."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        return f"{root}/{self.plural}"
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """The object exists and looks like this now."""
+
+    kind: Kind
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The object no longer exists; ``manifest`` is its last known form.
+
+    ``observed`` is when the source learned of it (UTC). ``estimated`` is True when it was found missing at a relist,
+    so that the true end lies before ``observed``.
+    """
+
+    kind: Kind
+    manifest: Manifest
+    observed: datetime
+    estimated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """All objects of ``kind`` that existed have been yielded."""
+
+    kind: Kind
+    observed: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """One object that cannot be read: where it stood (file and position, or the API path) and why. Never a value of it."""
+
+    where: str
+    reason: str
+
+
+Change = Upserted | Gone | Synced | Rejected
+
+
+class Source(Protocol):
+    """Where manifests come from."""
+
+    @property
+    def name(self) -> str:
+        """The owner recorded for graphs written from here: ``kubernetes:prod``, ``dump``."""
+        ...
+
+    def changes(self, stop: threading.Event) -> Iterator[Change]:
+        """Yield changes under the guarantees above until the source is done or ``stop`` is set."""
+        ...
+
+
+Clock = Callable[[], datetime]

@@ -1,0 +1,152 @@
+"""Every error that Drumlin raises on purpose. Third-party exceptions become one of these at their one owner.
+
+    DrumlinError
+    ├── InvalidInput                 what was sent cannot be read or is not allowed        (422)
+    │   ├── InvalidIdentifier        an IRI or short id that names nothing legal
+    │   ├── InvalidDocument          an RDF document that does not parse or breaks a rule
+    │   ├── ShapeViolation           a document that parses but is not well-shaped
+    │   ├── InvalidManifest          an object that is not what Kubernetes would send
+    │   └── InvalidSettings          a configuration that cannot be used
+    ├── UnsupportedSyntax            a media type that is not offered                      (406, 415)
+    ├── TooLarge                     a limit was exceeded; the message carries numbers     (413)
+    ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413)
+    ├── ResourceNotFound             no such thing                                         (404)
+    │   └── ResourceGone             it was here; its tombstone remains                    (410)
+    ├── Conflict                     the state of the store forbids it                     (409)
+    │   ├── GraphOwned               another writer owns the graph
+    │   └── AlreadyExists            POST on an id that exists
+    ├── PreconditionFailed           If-Match or If-None-Match did not hold                (412)
+    ├── StoreUnavailable             the store cannot be opened, written or read           (503)
+    └── SourceUnavailable            a server that Drumlin depends on does not answer      (502)
+        ├── DatasourceRefused        it answered with an error of its own
+        └── MetricMissing            it answered, and has no such metric or label          (404)
+
+Catch broadly (``DrumlinError``), recover narrowly. ``str(error)`` is one line for a person and never holds a credential;
+``hint`` says what to do next; ``detail`` holds facts for machines (it becomes members of the problem document).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+class DrumlinError(Exception):
+    """Base of all errors raised on purpose. ``hint`` tells what to do next, ``detail`` holds facts for machines."""
+
+    def __init__(self, message: str, *, hint: str | None = None, detail: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.detail: dict[str, Any] = dict(detail or {})
+
+
+class InvalidInput(DrumlinError):
+    """What was sent cannot be read or is not allowed."""
+
+
+class InvalidIdentifier(InvalidInput):
+    """An IRI or short id that names nothing legal."""
+
+
+class InvalidDocument(InvalidInput):
+    """An RDF document that does not parse or breaks a rule of the graph (``detail``: line, column where known)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One breach of a shape: which node, along which path, which value, by which rule, and what may have been meant."""
+
+    focus: str
+    path: str | None
+    value: str | None
+    rule: str
+    message: str
+    suggestion: str | None = None
+
+
+class ShapeViolation(InvalidInput):
+    """A document that parses but is not well-shaped; ``violations`` lists every breach found."""
+
+    def __init__(self, violations: tuple[Violation, ...]) -> None:
+        first = violations[0]
+        more = f" (and {len(violations) - 1} more)" if len(violations) > 1 else ""
+        super().__init__(f"{first.message}{more}", hint=first.suggestion and f"did you mean {first.suggestion}?")
+        self.violations = violations
+
+
+class InvalidManifest(InvalidInput):
+    """An object that is not what the Kubernetes API would send; ``where`` is its file and position."""
+
+    def __init__(self, message: str, *, where: str = "", hint: str | None = None) -> None:
+        super().__init__(f"{where}: {message}" if where else message, hint=hint)
+        self.where = where
+
+
+class InvalidSettings(InvalidInput):
+    """A configuration file or option that cannot be used."""
+
+
+class UnsupportedSyntax(DrumlinError):
+    """A media type that is not offered; ``detail["offered"]`` lists those that are."""
+
+
+class TooLarge(DrumlinError):
+    """A limit was exceeded; the message carries the limit and what was sent."""
+
+
+class QueryRejected(DrumlinError):
+    """A SPARQL text that is malformed or not allowed (``detail``: line, column, token); ``reason`` picks the status."""
+
+    def __init__(
+        self, message: str, *, reason: str = "syntax", hint: str | None = None, detail: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message, hint=hint, detail=detail)
+        self.reason = reason
+
+
+class ResourceNotFound(DrumlinError):
+    """No such thing."""
+
+
+class ResourceGone(ResourceNotFound):
+    """It was here; its tombstone remains."""
+
+
+class Conflict(DrumlinError):
+    """The state of the store forbids it."""
+
+
+class GraphOwned(Conflict):
+    """Another writer owns the graph; ``detail["owner"]`` names it."""
+
+    def __init__(self, graph: str, owner: str, writer: str) -> None:
+        super().__init__(
+            f"{graph} is written by {owner}, not by {writer}",
+            hint="write remarks to its notes graph instead (id/notes/…)",
+            detail={"graph": graph, "owner": owner},
+        )
+
+
+class AlreadyExists(Conflict):
+    """POST on an id that exists."""
+
+
+class PreconditionFailed(DrumlinError):
+    """If-Match or If-None-Match did not hold; ``detail["digest"]`` is the digest there is now, if any."""
+
+
+class StoreUnavailable(DrumlinError):
+    """The store cannot be opened, written or read."""
+
+
+class SourceUnavailable(DrumlinError):
+    """A server that Drumlin depends on does not answer; the message names it and what was asked."""
+
+
+class DatasourceRefused(SourceUnavailable):
+    """The datasource answered with an error of its own (``detail``: datasource, query, status, message)."""
+
+
+class MetricMissing(SourceUnavailable):
+    """The datasource answered, and has no such metric or label (``detail``: datasource, query, missing, similar)."""

@@ -1,0 +1,388 @@
+"""JSON-LD of the project's one context: reading documents safely and writing graphs readably.
+
+The context is data (``ontology/context.jsonld``), compiled here once. Three ways lead through it:
+
+* ``lines`` turns a *node document* of our own renderers into canonical lines without a JSON-LD processor (they use only
+  the context's terms), several times faster than parsing; tests hold it equal to the engine and to pyld.
+* ``inline`` prepares a caller's document for the engine's parser: sizes are bounded, our context is substituted by
+  its known IRI, every other remote context is refused, and nothing is ever fetched.
+* ``compact`` writes lines as the nested document that the contract shows.
+
+Terms: JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from kg.errors import InvalidDocument, TooLarge
+from kg.rdf import Lines, Term, terms
+
+NodeDocument = Mapping[str, Any]
+"""A JSON-LD object that uses the terms of the context; a value is a string, number, bool, node document or a list."""
+
+CONTEXT_IRI = "https://w3id.org/drumlin/context/v1.jsonld"
+NAMESPACE = "https://w3id.org/drumlin/ns#"
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+
+_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One term of the context: its predicate and how its values are read."""
+
+    predicate: str
+    coercion: str | None = None  # "@id", "@vocab", a datatype IRI or None
+    is_set: bool = False
+    reverse: bool = False
+    order: int = 0
+
+
+class _Context:
+    def __init__(self, document: Mapping[str, Any]) -> None:
+        self.document = document
+        self.vocab: str = document["@vocab"]
+        self.prefixes = {key: value for key, value in document.items() if isinstance(value, str) and value[-1:] in "#/"}
+        self.keys: dict[str, _Key] = {}
+        for order, (term, meaning) in enumerate(document.items()):
+            if term.startswith("@") or term in self.prefixes or meaning in ("@id", "@type"):
+                continue
+            self.keys[term] = self._key(term, {"@id": meaning} if isinstance(meaning, str) else meaning, order)
+        self.terms_by_predicate: dict[tuple[str, bool], list[tuple[str, _Key]]] = {}
+        for term, key in self.keys.items():
+            self.terms_by_predicate.setdefault((key.predicate, key.reverse), []).append((term, key))
+
+    def _key(self, term: str, meaning: Mapping[str, Any], order: int) -> _Key:
+        reverse = "@reverse" in meaning
+        predicate = self.expand(meaning.get("@reverse") or meaning.get("@id") or term)
+        coercion = meaning.get("@type")
+        if coercion is not None and not coercion.startswith("@"):
+            coercion = self.expand(coercion)
+        return _Key(predicate, coercion, meaning.get("@container") == "@set", reverse, order)
+
+    def expand(self, name: str) -> str:
+        """Expand a compact IRI or a vocabulary-relative name."""
+        prefix, colon, local = name.partition(":")
+        if colon:
+            return self.prefixes[prefix] + local if prefix in self.prefixes else name
+        return self.vocab + name
+
+    def key(self, term: str) -> _Key:
+        """Return a term's meaning; a name that is not a term is relative to the vocabulary."""
+        return self.keys.get(term) or _Key(self.expand(term))
+
+    def compact_iri(self, iri: str) -> str:
+        """Write a predicate or class as shortly as the context allows without changing its meaning."""
+        if iri.startswith(self.vocab):
+            local = iri[len(self.vocab) :]
+            taken = self.keys.get(local)
+            if local and (taken is None or taken.predicate == iri) and local not in self.prefixes and ":" not in local:
+                return local
+        for prefix, namespace in self.prefixes.items():
+            if iri.startswith(namespace) and not iri[len(namespace) :].startswith("//"):
+                return f"{prefix}:{iri[len(namespace) :]}"
+        return iri
+
+
+@cache
+def _context() -> _Context:
+    return _Context(json.loads(files("ontology").joinpath("context.jsonld").read_bytes())["@context"])
+
+
+def context_document() -> bytes:
+    """Return the context as it is served at its IRI."""
+    return files("ontology").joinpath("context.jsonld").read_bytes()
+
+
+# -- our own documents → lines --------------------------------------------------------------------------------------------
+
+
+def lines(document: NodeDocument) -> Lines:
+    """Turn a node document of our renderers, with all that is nested in it, into canonical lines.
+
+    Absent keys are absent statements; ``None`` is not allowed (``TypeError``), a renderer leaves the key out.
+    """
+    found: set[str] = set()
+    _node(document, found, _context())
+    return frozenset(found)
+
+
+def _node(document: NodeDocument, found: set[str], context: _Context) -> str:
+    subject = f"<{document['id']}>"
+    for term, value in document.items():
+        if term in ("id", "@context"):
+            continue
+        values = value if isinstance(value, list | tuple) else (value,)
+        if term == "type":
+            found.update(f"{subject} <{_RDF_TYPE}> <{context.expand(kind)}> ." for kind in values)
+            continue
+        key = context.key(term)
+        for each in values:
+            other = _value(each, key, found, context)
+            first, last = (other, subject) if key.reverse else (subject, other)
+            found.add(f"{first} <{key.predicate}> {last} .")
+    return subject
+
+
+def _value(value: Any, key: _Key, found: set[str], context: _Context) -> str:
+    if isinstance(value, Mapping):
+        return _node(value, found, context)
+    coercion = key.coercion
+    if coercion == "@id":
+        return f"<{value}>"
+    if coercion == "@vocab":
+        meaning = context.keys.get(value)
+        return f"<{meaning.predicate if meaning else context.expand(value)}>"
+    if isinstance(value, bool):
+        return f'"{"true" if value else "false"}"^^<{coercion or _XSD + "boolean"}>'
+    if isinstance(value, int):
+        return f'"{value}"^^<{coercion or _XSD + "integer"}>'
+    if isinstance(value, Decimal):
+        return f'"{decimal_text(value)}"^^<{coercion or _XSD + "decimal"}>'
+    if not isinstance(value, str):
+        raise TypeError(f"{type(value).__name__} is not a value of a node document")
+    text = f'"{value.translate(_ESCAPES)}"'
+    return f"{text}^^<{coercion}>" if coercion else text
+
+
+def decimal_text(value: Decimal) -> str:
+    """Write a decimal in the canonical form of xsd:decimal that the engine keeps: no exponent, no trailing zero."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return "0" if text in ("-0", "") else text
+
+
+# RDF 1.2 canonical N-Triples: these and no other characters are escaped.
+_ESCAPES = {code: f"\\u{code:04X}" for code in [*range(0x20), 0x7F]} | {
+    0x08: "\\b",
+    0x09: "\\t",
+    0x0A: "\\n",
+    0x0C: "\\f",
+    0x0D: "\\r",
+    0x22: '\\"',
+    0x5C: "\\\\",
+}
+
+
+# -- a caller's document → bytes for the engine ---------------------------------------------------------------------------
+
+# A string that never ends matches to the end of the text, so the scan stays linear whatever is sent.
+_BRACKETS = re.compile(rb'"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|([\[{])|([\]}])', re.DOTALL)
+
+
+def inline(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> bytes:
+    """Make a caller's JSON-LD safe to parse: bounded, with our context inline and no other remote one.
+
+    A document without any ``@context`` is read with ours, so plain JSON works. Raises ``TooLarge`` (bytes), and
+    ``InvalidDocument`` for depth, malformed JSON, a duplicate key or a remote context.
+    """
+    if len(data) > max_bytes:
+        raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")
+    if (depth := nesting(data)) > max_depth:
+        raise InvalidDocument(f"the document is nested {depth} levels deep; the limit is {max_depth}")
+    try:
+        document = json.loads(data, object_pairs_hook=_unique)
+    except ValueError as error:
+        raise InvalidDocument(f"the document is not JSON: {error}") from error
+    if isinstance(document, dict) and "@context" not in document:
+        document = {"@context": CONTEXT_IRI, **document}
+    elif not isinstance(document, dict | list):
+        raise InvalidDocument("a JSON-LD document is an object or an array of objects")
+    return msgspec.json.encode(_substitute(document))
+
+
+def nesting(data: bytes) -> int:
+    """Return how deep JSON text is nested, without parsing it (strings are skipped)."""
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(data):
+        if match[1]:
+            depth += 1
+            deepest = max(deepest, depth)
+        elif match[2]:
+            depth -= 1
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        seen: set[str] = set()
+        double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidDocument(f"the key {double!r} stands twice in one object")
+    return document
+
+
+def _substitute(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_substitute(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    return {key: _local(each) if key == "@context" else _substitute(each) for key, each in value.items()}
+
+
+def _local(context: Any) -> Any:
+    if isinstance(context, list):
+        return [_local(each) for each in context]
+    if context == CONTEXT_IRI:
+        return _context().document
+    if isinstance(context, str):
+        raise InvalidDocument(
+            f"the remote context {context!r} is not allowed: nothing is fetched because a document says so",
+            hint=f"use {CONTEXT_IRI} or write the context into the document",
+        )
+    if isinstance(context, dict):
+        if "@import" in context:
+            raise InvalidDocument("@import in a context is not allowed: nothing is fetched because a document says so")
+        return {key: _scoped(each) for key, each in context.items()}
+    return context
+
+
+def _scoped(meaning: Any) -> Any:
+    if isinstance(meaning, dict) and "@context" in meaning:
+        return {**meaning, "@context": _local(meaning["@context"])}
+    return meaning
+
+
+# -- lines → a document to read -------------------------------------------------------------------------------------------
+
+
+def compact(graph: Iterable[str], root: str) -> dict[str, Any]:
+    """Write a graph as one nested document around ``root``, in the context's terms and order.
+
+    A part that is named by another part stands inside it, once; whatever ``root`` does not lead to is listed under
+    ``@included``, so nothing is lost: parsing the result gives the same lines (tests hold it to that).
+    """
+    context = _context()
+    statements: dict[str, list[tuple[str, Term]]] = {}
+    incoming: dict[str, list[tuple[str, str]]] = {}
+    for line in sorted(graph):
+        subject, predicate, value = terms(line)
+        name = _node_name(subject)
+        statements.setdefault(name, []).append((predicate.value, value))
+        if value.kind != "literal":
+            incoming.setdefault(_node_name(value), []).append((predicate.value, name))
+    writer = _Writer(context, statements, incoming)
+    document: dict[str, Any] = {"@context": CONTEXT_IRI, **writer.node(root)}
+    if rest := [name for name in statements if name not in writer.written]:
+        document["@included"] = [writer.node(name) for name in rest if name not in writer.written]
+    return document
+
+
+def _node_name(term: Term) -> str:
+    return f"_:{term.value}" if term.kind == "blank" else term.value
+
+
+class _Writer:
+    def __init__(
+        self,
+        context: _Context,
+        statements: Mapping[str, list[tuple[str, Term]]],
+        incoming: Mapping[str, list[tuple[str, str]]],
+    ) -> None:
+        self.context = context
+        self.statements = statements
+        self.incoming = incoming
+        self.written: set[str] = set()
+        self.reversed_: set[tuple[str, str, str]] = set()  # statements already told from the other side
+
+    def node(self, name: str) -> dict[str, Any]:
+        """Write one node with what is nested in it."""
+        self.written.add(name)
+        content: dict[str, list[Any]] = {}
+        types: list[str] = []
+        reverse = self._reverse(name)
+        for predicate, value in self.statements.get(name, ()):
+            if (name, predicate, _node_name(value)) in self.reversed_ and value.kind != "literal":
+                continue
+            if predicate == _RDF_TYPE and value.kind == "iri":
+                types.append(self.context.compact_iri(value.value))
+                continue
+            term, written = self._statement(predicate, value)
+            content.setdefault(term, []).append(written)
+        content.update(reverse)
+        document: dict[str, Any] = {"id": name}
+        if types:
+            document["type"] = types[0] if len(types) == 1 else types
+        for term in sorted(content, key=lambda term: (self.context.key(term).order, term)):
+            values = content[term]
+            key = self.context.keys.get(term)
+            document[term] = values if len(values) > 1 or (key and key.is_set) else values[0]
+        return document
+
+    def _reverse(self, name: str) -> dict[str, list[Any]]:
+        """Take in the parts that point here by a predicate which the context reverses (``runs``)."""
+        found: dict[str, list[Any]] = {}
+        for predicate, other in self.incoming.get(name, ()):
+            candidates = self.context.terms_by_predicate.get((predicate, True))
+            if candidates and other not in self.written and other != name:
+                self.reversed_.add((other, predicate, name))
+                found.setdefault(candidates[0][0], []).append(self.node(other))
+        return found
+
+    def _statement(self, predicate: str, value: Term) -> tuple[str, Any]:
+        candidates = self.context.terms_by_predicate.get((predicate, False), ())
+        for term, key in candidates:
+            written = self._coerced(key, value)
+            if written is not None:
+                return term, written
+        if predicate.startswith(self.context.vocab) and not candidates:
+            return self.context.compact_iri(predicate), self._uncoerced(value)
+        return predicate, self._uncoerced(value)
+
+    def _coerced(self, key: _Key, value: Term) -> Any:
+        """Write a value in the short form that ``key`` allows, or None when only the long form keeps its meaning."""
+        if value.kind != "literal":
+            name = _node_name(value)
+            if name in self.statements and name not in self.written:
+                return self.node(name)
+            if key.coercion == "@id":
+                return name
+            if key.coercion == "@vocab":
+                short = self.context.compact_iri(name)
+                return short if self.context.expand(short) == name and ":" not in short else name
+            return {"id": name}
+        if value.language:
+            return {"@value": value.value, "@language": value.language}
+        if key.coercion == value.datatype or (key.coercion is None and value.datatype == _XSD + "string"):
+            return _native(value) if value.datatype == _XSD + "integer" else _as_bool(value)
+        if key.coercion is None:
+            return self._uncoerced(value)
+        return {"@value": value.value, "@type": value.datatype}
+
+    def _uncoerced(self, value: Term) -> Any:
+        if value.kind != "literal":
+            name = _node_name(value)
+            if name in self.statements and name not in self.written:
+                return self.node(name)
+            return {"id": name}
+        if value.language:
+            return {"@value": value.value, "@language": value.language}
+        if value.datatype == _XSD + "string":
+            return value.value
+        return {"@value": value.value, "@type": value.datatype}
+
+
+def _native(value: Term) -> int | str:
+    """Write an integer as a JSON number where every JSON reader keeps it exact (below 2^53), else as text."""
+    if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,14})", value.value) and value.value != "-0":
+        return int(value.value)
+    return value.value
+
+
+def _as_bool(value: Term) -> Any:
+    if value.datatype == _XSD + "boolean" and value.value in ("true", "false"):
+        return value.value == "true"
+    return value.value

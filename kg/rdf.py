@@ -1,0 +1,225 @@
+"""RDF text in and out: the border between bytes of any syntax and canonical lines.
+
+Outside ``kg.store`` this is the only module that knows the engine's parsers. A graph is handled as *lines*: its
+N-Triples statements in the engine's canonical form (RDF 1.2 canonical N-Triples escapes; literals in the lexical form in which the
+engine keeps them, so ``"0.250"^^xsd:decimal`` and ``"0.25"^^xsd:decimal`` are one). Lines read from a caller's
+document and lines read back from the store are therefore comparable as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyoxigraph as ox
+
+from kg.errors import InvalidDocument, UnsupportedSyntax
+
+Lines = frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Syntax:
+    """One RDF syntax: its short name, IANA media type, file suffix and whether it can name graphs."""
+
+    name: str
+    media_type: str
+    suffix: str
+    quads: bool
+
+
+JSONLD = Syntax("jsonld", "application/ld+json", ".jsonld", quads=True)
+TURTLE = Syntax("turtle", "text/turtle", ".ttl", quads=False)
+NTRIPLES = Syntax("ntriples", "application/n-triples", ".nt", quads=False)
+NQUADS = Syntax("nquads", "application/n-quads", ".nq", quads=True)
+TRIG = Syntax("trig", "application/trig", ".trig", quads=True)
+RDFXML = Syntax("rdfxml", "application/rdf+xml", ".rdf", quads=False)
+
+SYNTAXES: tuple[Syntax, ...] = (JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG, RDFXML)
+
+_FORMATS: Mapping[str, ox.RdfFormat] = {
+    "jsonld": ox.RdfFormat.JSON_LD,
+    "turtle": ox.RdfFormat.TURTLE,
+    "ntriples": ox.RdfFormat.N_TRIPLES,
+    "nquads": ox.RdfFormat.N_QUADS,
+    "trig": ox.RdfFormat.TRIG,
+    "rdfxml": ox.RdfFormat.RDF_XML,
+}
+
+PREFIXES: Mapping[str, str] = {
+    "drumlin": "https://w3id.org/drumlin/ns#",
+    "dcat": "http://www.w3.org/ns/dcat#",
+    "dcterms": "http://purl.org/dc/terms/",
+    "prov": "http://www.w3.org/ns/prov#",
+    "foaf": "http://xmlns.com/foaf/0.1/",
+    "xsd": "http://www.w3.org/2001/XMLSchema#",
+}
+"""Prefixes written into Turtle and TriG."""
+
+
+def syntax_named(name: str) -> Syntax:
+    """Return the syntax of a short name, media type or suffix; raises ``UnsupportedSyntax``."""
+    wanted = name.lower()
+    for syntax in SYNTAXES:
+        if wanted in (syntax.name, syntax.media_type, syntax.suffix):
+            return syntax
+    offered = [syntax.media_type for syntax in SYNTAXES]
+    raise UnsupportedSyntax(f"{name!r} is not an RDF syntax that is offered here", detail={"offered": offered})
+
+
+def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str | None, Lines]:
+    """Read RDF text into lines per graph (None is the default graph); an empty document gives an empty mapping.
+
+    Blank nodes get fresh labels. JSON-LD must carry its context inline (``kg.jsonld.inline`` sees to it): the engine
+    fetches nothing and refuses a remote one. Raises ``InvalidDocument`` with line and column where the parser knows them.
+    """
+    scratch = ox.Store()
+    try:
+        scratch.load(data, format=_FORMATS[syntax.name], base_iri=base)
+    except SyntaxError as error:
+        raise _invalid(error, syntax) from error
+    except (ValueError, OSError) as error:
+        raise InvalidDocument(f"the {syntax.name} document cannot be read: {error}") from error
+    return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
+
+
+def by_graph(nquads: bytes) -> dict[str | None, Lines]:
+    """Sort canonical N-Quads (as the engine writes them) into lines per graph."""
+    graphs: dict[str | None, set[str]] = {}
+    for line in nquads.decode().split("\n"):
+        if not line:
+            continue
+        statement, graph = _without_graph(line)
+        graphs.setdefault(graph, set()).add(statement)
+    return {graph: frozenset(lines) for graph, lines in graphs.items()}
+
+
+def _without_graph(line: str) -> tuple[str, str | None]:
+    """Split one canonical N-Quads line into its N-Triples line and the graph's name.
+
+    The last term before the dot is a graph exactly when four terms stand there. An IRI holds no space and a literal
+    ends in a quote, a datatype or a language tag, so it is enough to look at what precedes the last term.
+    """
+    body = line[:-2]
+    rest, _, last = body.rpartition(" ")
+    if not last.startswith(("<", "_:")):
+        return line, None  # ends in a literal (one that ends inside its quotes does not start with < after a space …)
+    subject_end = rest.find(" ")
+    predicate_end = rest.find(" ", subject_end + 1) if subject_end >= 0 else -1
+    if predicate_end < 0:
+        return line, None  # three terms: the last one is the object
+    obj = rest[predicate_end + 1 :]
+    if obj.startswith('"') and not _whole_literal(obj):
+        return line, None  # the space was inside the literal
+    return f"{rest} .", last[1:-1] if last.startswith("<") else last
+
+
+def _whole_literal(term: str) -> bool:
+    """Tell whether ``term`` is a complete literal: its closing quote is not escaped and only a suffix follows."""
+    position = 1
+    while True:
+        position = term.find('"', position)
+        if position < 0:
+            return False
+        backslashes = 0
+        while term[position - 1 - backslashes] == "\\":
+            backslashes += 1
+        if backslashes % 2 == 0:
+            suffix = term[position + 1 :]
+            return not suffix or suffix.startswith(("@", "^^<"))
+        position += 1
+
+
+def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None) -> bytes:
+    """Write lines as ``syntax``, as quads in ``graph`` where the syntax can name one.
+
+    The order of statements is that of the sorted lines, so equal graphs give equal bytes. JSON-LD comes out expanded;
+    ``kg.jsonld.compact`` makes the readable form.
+    """
+    ordered = sorted(lines)
+    if syntax is NTRIPLES or (syntax is NQUADS and graph is None):
+        return "".join(f"{line}\n" for line in ordered).encode()
+    if syntax is NQUADS:
+        return b"".join(to_nquads(ordered, graph))
+    triples = ox.parse("\n".join(ordered).encode(), format=ox.RdfFormat.N_TRIPLES)
+    name = ox.NamedNode(graph) if graph is not None and syntax.quads else ox.DefaultGraph()
+    prefixes = dict(PREFIXES) if syntax in (TURTLE, TRIG, RDFXML) else None
+    if syntax.quads:
+        quads = (ox.Quad(each.subject, each.predicate, each.object, name) for each in triples)
+        return ox.serialize(quads, format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+    return ox.serialize((each.triple for each in triples), format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+
+
+def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:
+    """Write lines as N-Quads statements of ``graph``, one at a time."""
+    name = "." if graph is None else f"<{graph}> ."
+    for line in lines:
+        yield f"{line[:-1]}{name}\n".encode()
+
+
+def digest(lines: Iterable[str]) -> str:
+    """Return the digest of a graph: 128 bits of BLAKE2b over its sorted lines, in hex."""
+    return hashlib.blake2b("\n".join(sorted(lines)).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An RDF term taken apart: ``kind`` is iri, blank or literal; ``datatype`` is set for literals only."""
+
+    kind: str
+    value: str
+    datatype: str | None = None
+    language: str | None = None
+
+
+def terms(line: str) -> tuple[Term, Term, Term]:
+    """Take one canonical N-Triples line apart into subject, predicate and object."""
+    subject, predicate, rest = line.split(" ", 2)
+    return _resource(subject), _resource(predicate), _object(rest[:-2])
+
+
+def _resource(text: str) -> Term:
+    return Term("iri", text[1:-1]) if text[0] == "<" else Term("blank", text[2:])
+
+
+_XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
+_LANG_STRING = "http://www.w3.org/1999/02/22-rdf-syntax-ns#langString"
+_UNESCAPE = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+
+
+def _object(text: str) -> Term:
+    if text[0] != '"':
+        return _resource(text)
+    end = text.rfind('"')
+    value, suffix = text[1:end], text[end + 1 :]
+    if "\\" in value:
+        value = _unescape(value)
+    if not suffix:
+        return Term("literal", value, _XSD_STRING)
+    if suffix[0] == "@":
+        return Term("literal", value, _LANG_STRING, suffix[1:])
+    return Term("literal", value, suffix[3:-1])
+
+
+def _unescape(text: str) -> str:
+    parts: list[str] = []
+    start = 0
+    while (position := text.find("\\", start)) >= 0:
+        parts.append(text[start:position])
+        mark = text[position + 1]
+        if mark in "uU":
+            width = 4 if mark == "u" else 8
+            parts.append(chr(int(text[position + 2 : position + 2 + width], 16)))
+            start = position + 2 + width
+        else:
+            parts.append(_UNESCAPE[mark])
+            start = position + 2
+    parts.append(text[start:])
+    return "".join(parts)
+
+
+def _invalid(error: SyntaxError, syntax: Syntax) -> InvalidDocument:
+    detail = {"line": error.lineno, "column": error.offset} if error.lineno else {}
+    where = f" at line {error.lineno}, column {error.offset}" if error.lineno else ""
+    return InvalidDocument(f"the {syntax.name} document does not parse{where}: {error.msg}", detail=detail)

@@ -1,0 +1,193 @@
+"""The configuration, as one frozen tree: defaults < ``drumlin.toml`` < environment (``DRUMLIN_*``) < command line.
+
+Credentials are never values here, only references (``env:NAME`` or ``file:PATH``), read again on every use.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from kg.errors import InvalidIdentifier, InvalidSettings
+from kg.iris import RESERVED, Iris
+
+DatasourceKind = Literal["prometheus", "loki", "grafana"]
+Reference = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$")]
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+_FILE: ContextVar[Mapping[str, Any]] = ContextVar("drumlin_toml", default=MappingProxyType({}))
+
+DEFAULT_LABELS = (
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/instance",
+    "app.kubernetes.io/component",
+    "app.kubernetes.io/part-of",
+    "topology.kubernetes.io/zone",
+    "team",
+)
+
+
+class DomainSettings(BaseModel):
+    """The hosting domain: the participant whose cluster this is. A GlaciationNode is a domain with a url."""
+
+    model_config = _FROZEN
+    id: str = Field("local", min_length=1, description="Id of the hosting domain; becomes {base}/id/domain/{id}.")
+    type: Literal["Domain", "GlaciationNode"] = Field("Domain", description="Class of the hosting domain.")
+    url: AnyHttpUrl | None = Field(None, description="Address of the site; needed for a GlaciationNode.")
+    role: tuple[Literal["Master", "Lite", "Autonomy"], ...] = Field(
+        (), description="Roles of the domain (Kuscia's words)."
+    )
+
+
+class TenantHeader(BaseModel):
+    """The header by which a multi-tenant backend (Mimir, Cortex, Loki) knows whose data is asked for."""
+
+    model_config = _FROZEN
+    name: str = Field("X-Scope-OrgID", pattern=r"^[A-Za-z0-9-]+$", description="Name of the header.")
+    value: str = Field(pattern=r"^[\x21-\x7e]+$", description="The tenant's id.")
+
+
+class Credential(BaseModel):
+    """How to authenticate: Bearer when only ``secret`` is given, Basic with ``username`` too."""
+
+    model_config = _FROZEN
+    secret: Reference = Field(description="Where the token or password is: env:NAME or file:PATH, read on every use.")
+    username: str | None = Field(None, description="User name for Basic authentication; absent for a Bearer token.")
+
+
+class DatasourceSettings(BaseModel):
+    """One server that holds telemetry. Only datasources that stand here are ever fetched from."""
+
+    model_config = _FROZEN
+    name: str = Field(min_length=1, description="Name; becomes {base}/id/datasource/{name}.")
+    kind: DatasourceKind = Field(description="What the server speaks.")
+    url: AnyHttpUrl = Field(description="Address that the API's path is appended to; no credentials inside.")
+    service: str | None = Field(
+        None,
+        pattern=r"^[^/]+/[^/]+$",
+        description="namespace/name of the Service that this is, so that discovery does not add it again.",
+    )
+    tenant_header: TenantHeader | None = Field(None, description="Header that names the tenant.")
+    credential: Credential | None = Field(None, description="Reference to the credential.")
+    labels: dict[str, str] = Field(
+        {}, description="Label names that differ here: template's label → this server's label."
+    )
+    jobs: dict[str, str] = Field(
+        {}, description="Job names that differ here: template's job → this server's job ('' drops the matcher)."
+    )
+    logs: Literal["all", "injected"] = Field(
+        "all",
+        description="Loki: which pods' logs it holds; injected = pods with the fluentd-sidecar-injector annotation.",
+    )
+    dashboards: dict[Literal["workload", "node", "domain", "cluster"], str] = Field(
+        {},
+        description="Grafana: URL template per scope; {cluster} {namespace} {kind} {name} are replaced, percent-encoded.",
+    )
+    scrape_interval: Annotated[str, StringConstraints(pattern=r"^[0-9]+(ms|s|m|h)$")] = Field(
+        "30s", description="How often targets are scraped; rate windows are at least four times as long."
+    )
+    timeout: float = Field(30.0, gt=0, le=600, description="Seconds until a request to it is given up.")
+    concurrency: int = Field(4, ge=1, le=32, description="Requests to it at one time (Prometheus' own limit is 20).")
+
+    @field_validator("url")
+    @classmethod
+    def _no_credentials(cls, url: AnyHttpUrl) -> AnyHttpUrl:
+        if url.username or url.password:
+            raise ValueError("credentials inside a URL are not allowed; use 'credential'")
+        return url
+
+
+class Settings(BaseSettings):
+    """All of it. Every field can be set as ``DRUMLIN_<NAME>``; nested ones with ``__`` (``DRUMLIN_DOMAIN__ID``)."""
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", env_prefix="DRUMLIN_", env_nested_delimiter="__", validate_default=True
+    )
+    base: str = Field(
+        "http://localhost:8080",
+        description="Base of all IRIs; fixed for the life of a store, never taken from a request.",
+    )
+    cluster: str = Field("local", min_length=1, description="Name of the cluster; second segment of its objects' ids.")
+    domain: DomainSettings = Field(DomainSettings(), description="The hosting domain.")
+    datasource: tuple[DatasourceSettings, ...] = Field((), description="Servers that hold telemetry.")
+    discover: bool = Field(
+        True,
+        description="Add a datasource for each Service named prometheus, loki or grafana (app.kubernetes.io/name).",
+    )
+    labels: tuple[str, ...] = Field(
+        DEFAULT_LABELS,
+        description="Labels that are kept (exact keys, or a prefix ending in *); all others are dropped.",
+    )
+    query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
+    document_bytes: int = Field(1024 * 1024, ge=1024, description="Largest document accepted, in bytes.")
+    query_bytes: int = Field(1024 * 1024, ge=1024, description="Longest SPARQL text accepted, in bytes.")
+
+    @field_validator("base")
+    @classmethod
+    def _base_mints(cls, base: str) -> str:
+        try:
+            return Iris(base).base
+        except InvalidIdentifier as error:
+            raise ValueError(str(error)) from error
+
+    @field_validator("cluster")
+    @classmethod
+    def _cluster_not_reserved(cls, cluster: str) -> str:
+        if cluster in RESERVED:
+            raise ValueError(f"{cluster!r} is reserved; give the cluster another name")
+        return cluster
+
+    @field_validator("datasource")
+    @classmethod
+    def _names_differ(cls, found: tuple[DatasourceSettings, ...]) -> tuple[DatasourceSettings, ...]:
+        names = [each.name for each in found]
+        if len(set(names)) < len(names):
+            raise ValueError("two datasources have the same name")
+        return found
+
+    @classmethod
+    def settings_customise_sources(  # noqa: ARG003 - the signature is pydantic's
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Order of precedence: command line, environment, file (the one that ``load`` reads)."""
+        return (init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(_FILE.get())))
+
+    @classmethod
+    def load(cls, path: Path | None = None, **overrides: Any) -> Self:
+        """Read the configuration; ``overrides`` are the command line's (None means not given).
+
+        Without ``path``, ``DRUMLIN_CONFIG`` or ``./drumlin.toml`` is taken where it exists. Raises ``InvalidSettings`` naming the
+        field and what is wrong with it.
+        """
+        given = path or (Path(os.environ["DRUMLIN_CONFIG"]) if os.environ.get("DRUMLIN_CONFIG") else None)
+        file = given or Path("drumlin.toml")
+        content: dict[str, Any] = {}
+        if given or file.is_file():
+            try:
+                content = tomllib.loads(file.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+                raise InvalidSettings(f"{file}: {error}") from error
+        reading = _FILE.set(content)
+        try:
+            return cls(**{name: value for name, value in overrides.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise InvalidSettings(
+                f"{file}: {where}: {first['msg']}" if content else f"{where}: {first['msg']}"
+            ) from error
+        finally:
+            _FILE.reset(reading)

@@ -1,0 +1,173 @@
+"""The store as its callers see it; ``embedded`` implements it here, ``remote`` over the SPARQL protocol.
+
+A graph crosses this border as *lines*: the set of its canonical N-Triples statements (``kg.rdf`` makes and reads them).
+Two graphs are equal exactly when their line sets are equal; the *digest* is a hash of the sorted lines.
+
+Guarantees:
+
+* **Atomic.** ``apply`` writes all of its graphs or none; a reader never sees half of one.
+* **Durable.** When ``apply`` returns, the result survives the loss of the process.
+* **Quiet.** A write that would leave a graph's lines as they are is not a write: no generation, no log entry.
+* **Serial.** Writes have one total order, the *generation* (0 for an empty store, + 1 per effective ``apply``).
+* **Owned.** Each graph has one owner, recorded with it; a write by another raises ``GraphOwned``.
+* **Logged.** Every effective change of a graph has exactly one ``LogEntry``, in order, kept across restarts.
+* **Read your writes.** Every read sees all writes acknowledged before it began.
+
+All methods block and may be called from any thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+from typing import Literal, Protocol
+
+Lines = frozenset[str]
+"""Canonical N-Triples statements of one graph: ``<s> <p> "o" .`` each, no line end, no blank node under ``{base}/id/``."""
+
+Row = Mapping[str, str]
+"""One solution of a trusted look-up: variable → IRI or lexical form; an unbound variable is absent."""
+
+
+class Unconditional(Enum):
+    """Sentinel for a write without a precondition."""
+
+    ANY = "any"
+
+
+ANY = Unconditional.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class GraphWrite:
+    """Make ``graph`` hold exactly ``lines`` (``None``: remove it).
+
+    ``expected`` is the digest the graph must have now (``None``: it must not exist), checked under the write lock;
+    ``PreconditionFailed`` otherwise. ``owner`` is ``"user"`` or a source's name.
+    """
+
+    graph: str
+    lines: Lines | None
+    owner: str
+    expected: str | Unconditional | None = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What became of one ``GraphWrite``; ``digest`` is None when the graph does not exist afterwards."""
+
+    graph: str
+    outcome: Literal["created", "replaced", "unchanged", "removed"]
+    digest: str | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphEntry:
+    """One graph of the store without its content. ``generation`` and ``changed`` (UTC) tell its last effective write."""
+
+    graph: str
+    digest: str
+    owner: str
+    generation: int
+    changed: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredGraph:
+    """One graph with its content."""
+
+    entry: GraphEntry
+    lines: Lines
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One effective change of one graph. ``before``/``after`` are digests; None means the graph did not/does not exist."""
+
+    generation: int
+    graph: str
+    owner: str
+    before: str | None
+    after: str | None
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Which graphs a query reads: None leaves it to the query's FROM clauses, else to the union of all graphs."""
+
+    default_graphs: tuple[str, ...] | None = None
+    named_graphs: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A serialised query result. ``chunks`` is read once, in order; ``generation`` is the state it saw."""
+
+    media_type: str
+    chunks: Iterator[bytes]
+    generation: int
+
+
+QueryForm = Literal["select", "ask", "construct", "describe"]
+
+
+class Store(Protocol):
+    """A dataset of owned, digested, logged graphs. See the module for what is guaranteed."""
+
+    @property
+    def generation(self) -> int:
+        """How many effective writes there have been."""
+        ...
+
+    def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
+        """Write all or none, in order; the results stand in the order of ``writes``.
+
+        Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreUnavailable``; after a raise nothing was written. The same
+        graph may occur once only (``ValueError`` otherwise).
+        """
+        ...
+
+    def read(self, graph: str) -> StoredGraph | None:
+        """Return one graph, or None when it does not exist."""
+        ...
+
+    def entry(self, graph: str) -> GraphEntry | None:
+        """Return what is recorded about one graph, without its content."""
+        ...
+
+    def entries(
+        self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None
+    ) -> list[GraphEntry]:
+        """List graphs in the order of their IRIs: those of ``owner``, starting with ``prefix``, greater than ``after``."""
+        ...
+
+    def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
+        """Run one of our own bounded SELECTs over the union of all graphs.
+
+        ``values`` binds variables to IRIs, as terms and never as text. Never give it a caller's text.
+        """
+        ...
+
+    def answer(self, query: str, *, media_type: str, dataset: Dataset = Dataset(), base: str | None = None) -> Answer:
+        """Run a caller's query (the gate must have passed it) and serialise the result as ``media_type``.
+
+        Raises ``QueryRejected`` with the position of a syntax error, ``UnsupportedSyntax`` when the query's form cannot
+        be written in ``media_type``.
+        """
+        ...
+
+    def export(self) -> Iterator[tuple[str, Lines]]:
+        """Yield all graphs of one generation, in the order of their IRIs."""
+        ...
+
+    def log(self, since: int, limit: int = 1000) -> list[LogEntry]:
+        """Return changes of generations greater than ``since``, oldest first, whole generations only."""
+        ...
+
+    def close(self) -> None:
+        """Release the store; acknowledged writes are on disk already."""
+        ...
