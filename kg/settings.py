@@ -154,7 +154,7 @@ class Settings(BaseSettings):
         return found
 
     @classmethod
-    def settings_customise_sources(  # noqa: ARG003 - the signature is pydantic's
+    def settings_customise_sources(
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
@@ -163,6 +163,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Order of precedence: command line, environment, file (the one that ``load`` reads)."""
+        del dotenv_settings, file_secret_settings  # credentials and configuration come from nowhere else
         return (init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=dict(_FILE.get())))
 
     @classmethod
