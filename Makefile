@@ -1,0 +1,38 @@
+# Every target makes what it needs: a virtual environment from the pinned lock, and Debian's servers where apt is at hand.
+PYTHON ?= python3
+BIN := .venv/bin
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench servers lock clean
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+demo: .venv/installed servers ## the main job on a sample cluster and the embedded store; ONCE=1 checks every step and exits
+	@$(BIN)/drumlin demo $(if $(ONCE),--once) $(ARGS)
+
+test: .venv/installed servers ## the whole suite; real servers on loopback (ARGS="-k resolve" selects)
+	@$(BIN)/pytest $(ARGS)
+
+check: .venv/installed ## ruff, mypy --strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@scripts/hygiene
+
+bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+servers: ## Debian's prometheus and prometheus-node-exporter, when root on Debian; else says what is missing
+	@scripts/servers
+
+lock: ## pin the dependencies again (needs uv)
+	@uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --upgrade --output-file requirements.lock
+
+clean: ## remove what the targets made
+	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/installed: requirements.lock pyproject.toml
+	@scripts/environment "$(PYTHON)"
+	@touch $@
