@@ -1,0 +1,108 @@
+"""Datasources: the servers that hold telemetry, and which of them this service may fetch from.
+
+A datasource with *access* stands in the configuration; one without (discovered in the cluster, or written as a document) can
+only be resolved against, so that a document can never make the service send a credential somewhere (design §5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, Self
+from urllib.parse import urlsplit, urlunsplit
+
+from kg.errors import InvalidInput
+from kg.iris import Iris
+from kg.jsonld import CONTEXT_IRI, NodeDocument
+from kg.settings import Credential, DatasourceKind, DatasourceSettings, TenantHeader
+from kg.telemetry.durations import iso_duration, parse_duration
+
+DEFAULT_SCRAPE_INTERVAL = timedelta(seconds=30)
+"""Assumed where nobody says how often targets are scraped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to fetch from a configured datasource; ``timeout`` is in seconds, ``concurrency`` counts requests at one time."""
+
+    tenant_header: TenantHeader | None = None
+    credential: Credential | None = None
+    timeout: float = 30.0
+    concurrency: int = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Datasource:
+    """One server that holds telemetry. ``url`` has no trailing slash and no credentials; ``access`` None: resolve only.
+
+    ``labels`` and ``jobs`` map a template's label and job names to this server's ('' drops the job matcher). ``logs`` tells
+    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope.
+    """
+
+    name: str
+    iri: str
+    kind: DatasourceKind
+    url: str
+    domain: str | None = None
+    scrape_interval: timedelta = DEFAULT_SCRAPE_INTERVAL
+    labels: Mapping[str, str] = field(default_factory=dict)
+    jobs: Mapping[str, str] = field(default_factory=dict)
+    logs: Literal["all", "injected"] = "all"
+    dashboards: Mapping[str, str] = field(default_factory=dict)
+    access: Access | None = None
+
+    @classmethod
+    def from_settings(cls, settings: DatasourceSettings, iris: Iris, domain_iri: str | None) -> Self:
+        """Take a datasource from the configuration: the only way to one that is fetched from."""
+        return cls(
+            name=settings.name,
+            iri=iris.datasource(settings.name),
+            kind=settings.kind,
+            url=clean_url(str(settings.url)),
+            domain=domain_iri,
+            scrape_interval=parse_duration(settings.scrape_interval),
+            labels=settings.labels,
+            jobs=settings.jobs,
+            logs=settings.logs,
+            dashboards={str(scope): url for scope, url in settings.dashboards.items()},
+            access=Access(settings.tenant_header, settings.credential, settings.timeout, settings.concurrency),
+        )
+
+    @classmethod
+    def discovered(cls, name: str, kind: DatasourceKind, url: str, iris: Iris, domain_iri: str | None) -> Self:
+        """Take a datasource found in the cluster; it has default label names and is never fetched from."""
+        return cls(name=name, iri=iris.datasource(name), kind=kind, url=clean_url(url), domain=domain_iri)
+
+    def document(self) -> NodeDocument:
+        """Describe the datasource; how to get in (tenant, credential) is not part of it."""
+        document: dict[str, object] = {
+            "@context": CONTEXT_IRI,
+            "id": self.iri,
+            "type": "Datasource",
+            "name": self.name,
+            "datasourceType": self.kind,
+            "endpointURL": self.url,
+        }
+        if self.domain:
+            document["domain"] = self.domain
+        if self.kind == "prometheus":
+            document["scrapeInterval"] = iso_duration(self.scrape_interval)
+        return document
+
+
+def clean_url(url: str) -> str:
+    """Return an http(s) URL without userinfo, query, fragment and trailing slashes; raises ``InvalidInput`` for others.
+
+    The message does not repeat the URL: it may hold a password.
+    """
+    try:
+        parts = urlsplit(url)
+        host = parts.netloc.rpartition("@")[2]
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port  # out of range raises
+    except ValueError as error:
+        raise InvalidInput("the url of a datasource cannot be read") from error
+    if not usable or any(character.isspace() for character in url):
+        raise InvalidInput("the url of a datasource must be http(s)://host[:port][/path]")
+    return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))

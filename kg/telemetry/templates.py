@@ -1,0 +1,131 @@
+"""Metric templates: which metrics each kind of entity has, and how each is asked for. They are data (``ontology/metrics.ttl``)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Self
+
+from kg.errors import ResourceNotFound
+from kg.iris import Iris
+from kg.jsonld import CONTEXT_IRI, NAMESPACE, NodeDocument
+from kg.rdf import TURTLE, parse, terms
+
+_TITLE = "http://purl.org/dc/terms/title"
+_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """One metric of one scope. ``name`` is scope and metric (``workload.cpu_usage``), ``unit`` is UCUM, ``query`` has holes."""
+
+    name: str
+    metric: str
+    scope: str
+    title: str
+    signal: str
+    quantity: str
+    unit: str
+    metric_type: str
+    exporter: str
+    datasource_type: str
+    query: str
+
+    def document(self, iris: Iris) -> NodeDocument:
+        """Describe the template for the graph."""
+        return {
+            "@context": CONTEXT_IRI,
+            "id": iris.template(self.name),
+            "type": "MetricTemplate",
+            "name": self.metric,
+            "scope": self.scope,
+            "title": self.title,
+            "signal": self.signal,
+            "quantity": self.quantity,
+            "unit": self.unit,
+            "metricType": self.metric_type,
+            "exporter": self.exporter,
+            "datasourceType": self.datasource_type,
+            "query": self.query,
+        }
+
+    @classmethod
+    def read(cls, subject: str, statements: Mapping[str, str]) -> Self:
+        """Build a template from the statements about ``subject``: predicate → IRI or lexical form.
+
+        Raises ``KeyError`` naming a predicate that is missing.
+        """
+
+        def word(term: str) -> str:
+            return statements[NAMESPACE + term].removeprefix(NAMESPACE)
+
+        return cls(
+            name=subject.rpartition("/")[2],
+            metric=word("name"),
+            scope=word("scope"),
+            title=statements[_TITLE],
+            signal=word("signal"),
+            quantity=word("quantity"),
+            unit=word("unit"),
+            metric_type=word("metricType"),
+            exporter=word("exporter"),
+            datasource_type=word("datasourceType"),
+            query=word("query"),
+        )
+
+
+class Catalogue:
+    """The templates that are known, by scope and metric. Immutable, so it may be shared by threads."""
+
+    def __init__(self, templates: Iterable[Template]) -> None:
+        self.templates: tuple[Template, ...] = tuple(sorted(templates, key=lambda each: each.name))
+        self._by_scope: dict[str, dict[str, Template]] = {}
+        for template in self.templates:
+            self._by_scope.setdefault(template.scope, {})[template.metric] = template
+        self._by_scope["Pod"] = self._by_scope.get("Workload", {})  # a pod is asked for as a workload of one
+
+    @classmethod
+    @cache
+    def shipped(cls) -> Self:
+        """Return the templates that Drumlin ships (read once per process)."""
+        text = files("ontology").joinpath("metrics.ttl").read_bytes()
+        found: dict[str, dict[str, str]] = {}
+        for line in parse(text, TURTLE)[None]:
+            subject, predicate, value = terms(line)
+            found.setdefault(subject.value, {})[predicate.value] = value.value
+        return cls(
+            Template.read(subject, statements)
+            for subject, statements in found.items()
+            if statements.get(_TYPE) == f"{NAMESPACE}MetricTemplate"
+        )
+
+    def for_scope(self, scope: str) -> tuple[Template, ...]:
+        """Return the templates of a scope (Workload, Pod, Node, Domain, Cluster), in the order of their metrics."""
+        return tuple(self._by_scope.get(scope, {}).values())
+
+    def find(self, scope: str, metric: str) -> Template:
+        """Return one template; raises ``ResourceNotFound`` that says which metrics there are and which may be meant."""
+        known = self._by_scope.get(scope, {})
+        if metric in known:
+            return known[metric]
+        raise ResourceNotFound(
+            f"{metric[:80]!r} is not a metric of a {scope}",
+            hint=did_you_mean(metric, known),
+            detail={"metrics": list(known)},
+        )
+
+    def documents(self, iris: Iris) -> list[NodeDocument]:
+        """Describe all templates for the graph."""
+        return [template.document(iris) for template in self.templates]
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Suggest the known word that is nearest, else list what is known (at most a dozen)."""
+    words = sorted(known)
+    if near := difflib.get_close_matches(word, words, n=1):
+        return f"did you mean {near[0]}?"
+    more = f" and {len(words) - 12} more" if len(words) > 12 else ""
+    return f"there are {', '.join(words[:12])}{more}" if words else "there are none"
