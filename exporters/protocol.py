@@ -20,12 +20,14 @@ The iterator blocks; it ends soon after ``stop`` is set.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 import msgspec
+
+from kg.jsonld import NodeDocument
 
 
 class OwnerReference(msgspec.Struct, frozen=True):
@@ -39,7 +41,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """The part of meta/v1 ObjectMeta that is taken from every kind; all else is never parsed."""
+    """The part of meta/v1 ObjectMeta that is taken from every kind; all else, annotations too, is never parsed."""
 
     name: str
     uid: str = ""
@@ -47,9 +49,8 @@ class Metadata(msgspec.Struct, frozen=True):
     resourceVersion: str = ""
     creationTimestamp: str | None = None
     deletionTimestamp: str | None = None
-    generation: int | None = None
+    deletionGracePeriodSeconds: int | None = None
     labels: dict[str, str] | None = None
-    annotations: msgspec.Raw | None = None
     ownerReferences: tuple[OwnerReference, ...] = ()
 
 
@@ -62,9 +63,33 @@ class Manifest(Protocol):
         ...
 
 
+Topic = tuple[str, ...]
+"""What a fact is about: ``("domain", namespace)``, ``("owner", uid)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What a manifest tells about its run: RFC 3339 times, an outcome of the ontology, the node where it ran.
+
+    ``start`` None: it has not begun, so there is no run yet. An ``outcome`` without ``end``: it is over, but the manifest does
+    not say since when.
+    """
+
+    start: str | None
+    end: str | None = None
+    outcome: str | None = None
+    node: str | None = None
+
+
+def no_facts(manifest: Any) -> Iterable[tuple[Topic, Any]]:
+    """Tell nothing: the kind's renderer is the only one that needs its manifests."""
+    del manifest
+    return ()
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One row of the table of kinds: where the API serves it and what is taken from it."""
+    """One row of the table of kinds: where the API serves it, what is taken from it and how it is rendered."""
 
     name: str  # CamelCase as in manifests: "Deployment"
     group: str  # "" for the core group, "apps", "kuscia.secretflow"
@@ -72,6 +97,18 @@ class Kind:
     plural: str  # "deployments", the path segment
     namespaced: bool
     projection: type[Any]  # msgspec Struct that satisfies Manifest
+    # Pure: (manifest, exporters.context.Context) → its node document, or None when the object is not an entity.
+    render: Callable[[Any, Any], NodeDocument | None] | None = None
+    # What the documents of other objects depend on; a changed fact renders its readers again.
+    facts: Callable[[Any], Iterable[tuple[Topic, Any]]] = no_facts
+    # When it ran; None for kinds that have no runs.
+    life: Callable[[Any], Life] | None = None
+    entity: str = ""  # class of the ontology, where it is not the kind's own name
+
+    @property
+    def type(self) -> str:
+        """The ontology's class of such an entity."""
+        return self.entity or self.name
 
     @property
     def api_version(self) -> str:
