@@ -1,0 +1,468 @@
+"""The client of a Drumlin service, synchronous and asynchronous: the same operations, one definition (``kg.client.calls``).
+
+It imports only ``kg`` and ``ontology``; errors are those of ``kg.errors``, the very ones that the service raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from kg.client import calls
+from kg.client.calls import Call, raise_for_problem
+from kg.client.entities import Metric, Summary, metrics_of
+from kg.client.rows import Rows
+from kg.errors import ResourceNotFound, SourceUnavailable
+from kg.store.protocol import GraphWrite
+
+if TYPE_CHECKING:
+    from kg.telemetry.series import Series
+
+__all__ = ["AsyncClient", "AsyncSubgraph", "AsyncWorkload", "Client", "Metric", "Rows", "Subgraph", "Workload"]
+
+T = TypeVar("T")
+DEFAULT_URL = "http://localhost:8080"
+_TRIES = 3
+_BUSY = (429, 503)
+
+
+def _options(url: str | None, timeout: float) -> dict[str, Any]:
+    address = (url or os.environ.get("DRUMLIN_URL") or DEFAULT_URL).rstrip("/")
+    return {"base_url": address, "timeout": httpx.Timeout(timeout, connect=5.0), "follow_redirects": False}
+
+
+def _timeout(call: Call[Any]) -> Any:
+    return httpx.USE_CLIENT_DEFAULT if call.seconds is None else httpx.Timeout(call.seconds, connect=5.0)
+
+
+def _pause(attempt: int, response: httpx.Response | None) -> float:
+    """Return how long to wait before the next try, in seconds: what the server asks for, else backoff with jitter."""
+    asked = response.headers.get("Retry-After", "") if response is not None else ""
+    return min(float(asked), 30.0) if asked.isdigit() else 0.2 * 2**attempt * (0.5 + random.random())  # noqa: S311 - jitter
+
+
+def _unreachable(url: httpx.URL, error: httpx.HTTPError) -> SourceUnavailable:
+    reason = str(error) or type(error).__name__
+    return SourceUnavailable(
+        f"no answer from the service at {url}: {reason}", hint="is it running? start it with: drumlin serve"
+    )
+
+
+class Client:
+    """A connection to a service at ``url``; ``timeout`` is in seconds and bounds one request. Use it as a context manager."""
+
+    def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
+        self._http = httpx.Client(**_options(url, timeout))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    @property
+    def url(self) -> str:
+        """The service's address."""
+        return str(self._http.base_url)
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out one call; repeats it when the service is busy or the connection breaks, if that is safe."""
+        for attempt in range(_TRIES):
+            last = attempt == _TRIES - 1 or not call.repeatable
+            response = None
+            try:
+                response = self._http.request(
+                    call.method,
+                    call.path,
+                    params=dict(call.params),
+                    headers=dict(call.headers),
+                    content=call.content,
+                    timeout=_timeout(call),
+                )
+            except httpx.TransportError as error:
+                if last or isinstance(error, httpx.ReadTimeout):
+                    raise _unreachable(self._http.base_url, error) from error
+            if response is not None and (response.status_code not in _BUSY or last):
+                raise_for_problem(response)
+                return call.read(response)
+            time.sleep(_pause(attempt, response))
+        raise AssertionError("unreachable")
+
+    def sparql(self, query: str) -> Any:
+        """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
+        return self.run(calls.sparql(query))
+
+    def subgraph(self, id: str) -> Subgraph:
+        """Return a handle on one entity's graph; nothing is sent yet."""
+        return Subgraph(self, id)
+
+    def subgraphs(
+        self,
+        *,
+        type: str | None = None,
+        namespace: str | None = None,
+        owner: str | None = None,
+        prefix: str | None = None,
+    ) -> Iterator[Summary]:
+        """Iterate over the entities that match, in the order of their ids, page by page."""
+        after: str | None = None
+        while True:
+            page = self.run(
+                calls.list_subgraphs(type=type, namespace=namespace, owner=owner, prefix=prefix, after=after)
+            )
+            yield from (Summary.read(item) for item in page["items"])
+            if (after := page.get("next")) is None:
+                return
+
+    def workloads(self, *, kind: str = "Workload", namespace: str | None = None) -> list[Workload]:
+        """Return the workloads, or those of one kind (``Deployment``) or namespace."""
+        return [Workload(self, summary) for summary in self.subgraphs(type=kind, namespace=namespace)]
+
+    def workload(self, id: str) -> Workload:
+        """Return one workload by short id or IRI; raises ``ResourceNotFound``."""
+        document = self.subgraph(id).get()
+        return Workload(self, _summary(document), document)
+
+    def resolve(
+        self,
+        entity: str,
+        metric: str,
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str | None = None,
+        datasource: str | None = None,
+    ) -> dict[str, Any]:
+        """Resolve a metric of an entity: endpoint, exact query, unit, curl line."""
+        return self.run(
+            calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
+        )
+
+    def history(
+        self,
+        entities: str | Sequence[str],
+        metrics: str | Sequence[str],
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str = "auto",
+        gaps: str = "null",
+        datasource: str | None = None,
+    ) -> Series:
+        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``."""
+        data = self.run(
+            calls.history(
+                _many(entities),
+                _many(metrics),
+                last=last,
+                start=start,
+                end=end,
+                step=step,
+                gaps=gaps,
+                datasource=datasource,
+            )
+        )
+        return _series(data)
+
+    def apply(self, writes: Sequence[GraphWrite], owner: str = "user") -> list[dict[str, Any]]:
+        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``."""
+        return self.run(calls.write_subgraphs(writes, owner))
+
+
+class AsyncClient:
+    """The asynchronous twin of ``Client``."""
+
+    def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
+        self._http = httpx.AsyncClient(**_options(url, timeout))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._http.aclose()
+
+    @property
+    def url(self) -> str:
+        """The service's address."""
+        return str(self._http.base_url)
+
+    async def run(self, call: Call[T]) -> T:
+        """Carry out one call; repeats it when the service is busy or the connection breaks, if that is safe."""
+        for attempt in range(_TRIES):
+            last = attempt == _TRIES - 1 or not call.repeatable
+            response = None
+            try:
+                response = await self._http.request(
+                    call.method,
+                    call.path,
+                    params=dict(call.params),
+                    headers=dict(call.headers),
+                    content=call.content,
+                    timeout=_timeout(call),
+                )
+            except httpx.TransportError as error:
+                if last or isinstance(error, httpx.ReadTimeout):
+                    raise _unreachable(self._http.base_url, error) from error
+            if response is not None and (response.status_code not in _BUSY or last):
+                raise_for_problem(response)
+                return call.read(response)
+            await asyncio.sleep(_pause(attempt, response))
+        raise AssertionError("unreachable")
+
+    async def sparql(self, query: str) -> Any:
+        """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
+        return await self.run(calls.sparql(query))
+
+    def subgraph(self, id: str) -> AsyncSubgraph:
+        """Return a handle on one entity's graph; nothing is sent yet."""
+        return AsyncSubgraph(self, id)
+
+    async def subgraphs(
+        self,
+        *,
+        type: str | None = None,
+        namespace: str | None = None,
+        owner: str | None = None,
+        prefix: str | None = None,
+    ) -> AsyncIterator[Summary]:
+        """Iterate over the entities that match, in the order of their ids, page by page."""
+        after: str | None = None
+        while True:
+            page = await self.run(
+                calls.list_subgraphs(type=type, namespace=namespace, owner=owner, prefix=prefix, after=after)
+            )
+            for item in page["items"]:
+                yield Summary.read(item)
+            if (after := page.get("next")) is None:
+                return
+
+    async def workloads(self, *, kind: str = "Workload", namespace: str | None = None) -> list[AsyncWorkload]:
+        """Return the workloads, or those of one kind (``Deployment``) or namespace."""
+        return [AsyncWorkload(self, summary) async for summary in self.subgraphs(type=kind, namespace=namespace)]
+
+    async def workload(self, id: str) -> AsyncWorkload:
+        """Return one workload by short id or IRI; raises ``ResourceNotFound``."""
+        document = await self.subgraph(id).get()
+        return AsyncWorkload(self, _summary(document), document)
+
+    async def resolve(
+        self,
+        entity: str,
+        metric: str,
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str | None = None,
+        datasource: str | None = None,
+    ) -> dict[str, Any]:
+        """Resolve a metric of an entity: endpoint, exact query, unit, curl line."""
+        return await self.run(
+            calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
+        )
+
+    async def history(
+        self,
+        entities: str | Sequence[str],
+        metrics: str | Sequence[str],
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str = "auto",
+        gaps: str = "null",
+        datasource: str | None = None,
+    ) -> Series:
+        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``."""
+        call = calls.history(
+            _many(entities),
+            _many(metrics),
+            last=last,
+            start=start,
+            end=end,
+            step=step,
+            gaps=gaps,
+            datasource=datasource,
+        )
+        return _series(await self.run(call))
+
+    async def apply(self, writes: Sequence[GraphWrite], owner: str = "user") -> list[dict[str, Any]]:
+        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``."""
+        return await self.run(calls.write_subgraphs(writes, owner))
+
+
+class Subgraph:
+    """One entity's graph at a service."""
+
+    def __init__(self, client: Client, id: str) -> None:
+        self._client = client
+        self.id = id
+
+    def get(self) -> dict[str, Any]:
+        """Return the graph as a nested JSON-LD document."""
+        return self._client.run(calls.get_subgraph(self.id))
+
+    def text(self, syntax: str = "turtle") -> str:
+        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
+        return self._client.run(calls.get_subgraph_text(self.id, syntax))
+
+    def put(
+        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
+    ) -> str:
+        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
+        return self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
+
+    def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
+        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
+        return self._client.run(calls.create_subgraph(self.id, document, syntax))
+
+    def delete(self, *, if_match: str | None = None) -> None:
+        """Delete the entity; a tombstone remains."""
+        self._client.run(calls.delete_subgraph(self.id, if_match))
+
+
+class AsyncSubgraph:
+    """The asynchronous twin of ``Subgraph``."""
+
+    def __init__(self, client: AsyncClient, id: str) -> None:
+        self._client = client
+        self.id = id
+
+    async def get(self) -> dict[str, Any]:
+        """Return the graph as a nested JSON-LD document."""
+        return await self._client.run(calls.get_subgraph(self.id))
+
+    async def text(self, syntax: str = "turtle") -> str:
+        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
+        return await self._client.run(calls.get_subgraph_text(self.id, syntax))
+
+    async def put(
+        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
+    ) -> str:
+        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
+        return await self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
+
+    async def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
+        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
+        return await self._client.run(calls.create_subgraph(self.id, document, syntax))
+
+    async def delete(self, *, if_match: str | None = None) -> None:
+        """Delete the entity; a tombstone remains."""
+        await self._client.run(calls.delete_subgraph(self.id, if_match))
+
+
+class Workload:
+    """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
+
+    def __init__(self, client: Client, summary: Summary, document: dict[str, Any] | None = None) -> None:
+        self._client = client
+        self._document = document
+        self.id, self.iri, self.name = summary.id, summary.iri, summary.name
+        self.kind, self.namespace, self.phase = summary.type, summary.namespace, summary.phase
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id}>"
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The whole graph as a nested JSON-LD document (fetched once)."""
+        if self._document is None:
+            self._document = self._client.subgraph(self.id).get()
+        return self._document
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """Its metrics by name, each with unit and query."""
+        return metrics_of(self.document)
+
+    def resolve(self, metric: str, **window: Any) -> dict[str, Any]:
+        """Resolve one of its metrics; see ``Client.resolve``."""
+        return self._client.resolve(self.id, _known(metric, self.metrics, self.id), **window)
+
+    def history(self, *metrics: str, **window: Any) -> Series:
+        """Fetch some of its metrics (all when none is named); see ``Client.history``."""
+        names = [_known(metric, self.metrics, self.id) for metric in metrics] or list(self.metrics)
+        return self._client.history(self.id, names, **window)
+
+
+class AsyncWorkload:
+    """The asynchronous twin of ``Workload``; ``load`` fetches the document."""
+
+    def __init__(self, client: AsyncClient, summary: Summary, document: dict[str, Any] | None = None) -> None:
+        self._client = client
+        self._document = document
+        self.id, self.iri, self.name = summary.id, summary.iri, summary.name
+        self.kind, self.namespace, self.phase = summary.type, summary.namespace, summary.phase
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.id}>"
+
+    async def load(self) -> dict[str, Any]:
+        """Return the whole graph as a nested JSON-LD document (fetched once)."""
+        if self._document is None:
+            self._document = await self._client.subgraph(self.id).get()
+        return self._document
+
+    async def metrics(self) -> dict[str, Metric]:
+        """Return its metrics by name, each with unit and query."""
+        return metrics_of(await self.load())
+
+    async def resolve(self, metric: str, **window: Any) -> dict[str, Any]:
+        """Resolve one of its metrics; see ``AsyncClient.resolve``."""
+        return await self._client.resolve(self.id, _known(metric, await self.metrics(), self.id), **window)
+
+    async def history(self, *metrics: str, **window: Any) -> Series:
+        """Fetch some of its metrics (all when none is named); see ``AsyncClient.history``."""
+        known = await self.metrics()
+        names = [_known(metric, known, self.id) for metric in metrics] or list(known)
+        return await self._client.history(self.id, names, **window)
+
+
+def _many(value: str | Sequence[str]) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:
+    if metric not in metrics:
+        raise ResourceNotFound(f"{id} has no metric {metric!r}", hint=f"it has {', '.join(sorted(metrics)) or 'none'}")
+    return metric
+
+
+def _summary(document: Mapping[str, Any]) -> Summary:
+    iri = str(document["id"])
+    return Summary(
+        iri.partition("/id/")[2],
+        iri,
+        str(document["type"]),
+        str(document["name"]),
+        document.get("namespace"),
+        document.get("phase"),
+        "",
+    )
+
+
+def _series(data: bytes) -> Series:
+    from kg.telemetry.series import Series
+
+    return Series.from_ipc(data)

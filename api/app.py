@@ -1,0 +1,88 @@
+"""The HTTP application: routes, request ids, metrics of its own, errors as problem documents."""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+from fastapi import FastAPI
+
+from api import problems
+from api.assembly import Parts
+from api.metrics import Metrics
+from api.routes import history, operations, resolve, sparql, subgraphs
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def create_app(parts: Parts) -> FastAPI:
+    """Build the application over ``parts``; it closes them when the server ends."""
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        parts.close()
+
+    app = FastAPI(
+        title="Drumlin",
+        summary="The semantic map of Kubernetes clusters and their telemetry.",
+        version="0.1.0",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+    )
+    app.state.parts = parts
+    app.state.metrics = Metrics(parts)
+    problems.register(app)
+    for routes in (subgraphs, sparql, resolve, history, operations):
+        app.include_router(routes.router)
+    app.add_middleware(Observed, metrics=app.state.metrics)
+    return app
+
+
+class Observed:
+    """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope["request_id"] = request_id
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        began = time.perf_counter()
+        status = 500
+
+        async def tell(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        finally:
+            route = getattr(scope.get("route"), "path", "unmatched")
+            self._metrics.observe(scope["method"], route, status, time.perf_counter() - began)
+            structlog.contextvars.unbind_contextvars("request_id")
+
+
+def _request_id(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _REQUEST_ID.fullmatch(sent := value.decode("latin-1")):
+            return str(sent)
+    return uuid.uuid4().hex

@@ -1,0 +1,90 @@
+"""Composition: the parts of one service, built from the settings. Routes get them by injection and build nothing themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from exporters.hosting import ensure
+from exporters.kubernetes.kinds import KINDS
+from exporters.pipeline import Pipeline
+from fastapi import Request
+from kg.store.embedded import EmbeddedStore
+from kg.subgraphs import Subgraphs
+from kg.telemetry.history import History
+from kg.telemetry.resolve import Resolver
+
+from api.exporting import Exporting
+from exporters.protocol import Source
+from kg.iris import Iris
+from kg.settings import Settings
+from kg.store.protocol import Store
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.templates import Catalogue
+
+
+def now() -> datetime:
+    """Return the time in UTC, to the second: what the graph keeps."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything a route needs. ``exporting`` is None when this process exports nothing."""
+
+    settings: Settings
+    iris: Iris
+    store: Store
+    subgraphs: Subgraphs
+    catalogue: Catalogue
+    resolver: Resolver
+    history: History
+    exporting: Exporting | None = field(default=None)
+
+    def close(self) -> None:
+        """Stop exporting, then release what is open."""
+        if self.exporting:
+            self.exporting.stop()
+        self.history.close()
+        self.store.close()
+
+
+def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
+    """Return the datasources that stand in the settings: the only ones that are ever fetched from."""
+    domain = iris.domain(settings.domain.id)
+    return tuple(Datasource.from_settings(each, iris, domain) for each in settings.datasource)
+
+
+def assemble(settings: Settings, *, directory: Path | None, source: Source | None = None) -> Parts:
+    """Open the store, ensure the hosting graphs and start exporting from ``source``."""
+    iris = Iris(settings.base)
+    store = EmbeddedStore(directory)
+    catalogue = Catalogue.shipped()
+    datasources = configured(settings, iris)
+    resolver = Resolver(store, iris, datasources, catalogue)
+    pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)
+    ensure(store, settings, iris, catalogue, datasources)
+    parts = Parts(
+        settings,
+        iris,
+        store,
+        Subgraphs(store, iris, clock=now),
+        catalogue,
+        resolver,
+        History(resolver, datasources),
+        Exporting(pipeline, source) if source else None,
+    )
+    if parts.exporting:
+        parts.exporting.start()
+    return parts
+
+
+def parts(request: Request) -> Parts:
+    """Return the parts of the service that answers ``request`` (FastAPI dependency)."""
+    found: Parts = request.app.state.parts
+    return found
+
+
+__all__: Sequence[str] = ["Parts", "assemble", "configured", "now", "parts"]

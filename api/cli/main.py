@@ -1,0 +1,331 @@
+"""``drumlin``: the command line. Every command teaches with ``--help``; heavy imports wait until a command needs them.
+
+Exit codes: 0 done · 1 failed · 2 wrong usage · 3 done, but some objects were rejected · 4 not found · 5 no answer from a server.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable
+
+app = typer.Typer(
+    name="drumlin",
+    help="The semantic map of Kubernetes clusters and their telemetry: watch, store, query with SPARQL, resolve to PromQL and series.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", "-u", envvar="DRUMLIN_URL", help="Address of the service [default: http://localhost:8080]."),
+]
+Form = Annotated[str, typer.Option("--output", "-o", help="table, json, jsonld or csv.")]
+Config = Annotated[
+    Path | None, typer.Option(help="Configuration file [default: ./drumlin.toml where it exists].", show_default=False)
+]
+Base = Annotated[str | None, typer.Option(help="Base of all IRIs; fixed for the life of a store.", show_default=False)]
+Cluster = Annotated[str | None, typer.Option(help="Name of the cluster.", show_default=False)]
+Domain = Annotated[str | None, typer.Option(help="Id of the hosting domain.", show_default=False)]
+Last = Annotated[str | None, typer.Option(help="Window up to now: 30d, 12h, 15m.", show_default=False)]
+Start = Annotated[
+    str | None, typer.Option(help="Begin of the window: RFC 3339 time or epoch seconds.", show_default=False)
+]
+End = Annotated[str | None, typer.Option(help="End of the window [default: now].", show_default=False)]
+
+
+def main() -> None:
+    """Run the command line; an error is one line on stderr and an exit code."""
+    if hasattr(signal, "SIGPIPE"):
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `drumlin dump | head` ends quietly
+    try:
+        app()
+    except DrumlinError as error:
+        _tell(error)
+        sys.exit(_exit_code(error))
+
+
+def _tell(error: DrumlinError) -> None:
+    print(f"drumlin: {error}", file=sys.stderr)
+    if isinstance(error, ShapeViolation):
+        for violation in error.violations[1:]:
+            print(f"  also: {violation.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  hint: {error.hint}", file=sys.stderr)
+
+
+def _exit_code(error: DrumlinError) -> int:
+    if isinstance(error, ResourceNotFound):
+        return 4
+    return 5 if isinstance(error, SourceUnavailable) else 1
+
+
+def _output(form: str) -> Any:
+    from api.cli.output import Output
+
+    try:
+        return Output(form)
+    except ValueError:
+        raise typer.BadParameter(f"{form!r} is not one of {', '.join(Output)}", param_hint="--output") from None
+
+
+def _settings(config: Path | None, base: str | None, cluster: str | None, domain: str | None) -> Any:
+    from kg.settings import Settings
+
+    return Settings.load(config, base=base, cluster=cluster, domain={"id": domain} if domain else None)
+
+
+@app.command()
+def serve(
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Directory of the store; a temporary one when none is named.", show_default=False),
+    ] = None,
+    source: Annotated[str, typer.Option(help="Where manifests come from: none, dump:PATH or kubernetes.")] = "none",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8080,
+    base: Base = None,
+    cluster: Cluster = None,
+    domain: Domain = None,
+    config: Config = None,
+    context: Annotated[
+        str | None, typer.Option(help="kubernetes: the kubeconfig's context.", show_default=False)
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="kubernetes: watch one namespace only.", show_default=False)
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback although there is no authentication.")
+    ] = False,
+) -> None:
+    """Serve SPARQL, REST and resolve; with a source, keep the graph equal to the cluster.
+
+    **Examples**: `drumlin serve` · `drumlin serve --store /var/lib/drumlin --source kubernetes --cluster prod` ·
+    `drumlin serve --source dump:cluster.json`
+    """
+    from api.cli import serving
+
+    settings = _settings(config, base, cluster, domain)
+    serving.serve(
+        settings, store, serving.source_named(source, settings, context, namespace), host, port, insecure=insecure
+    )
+
+
+@app.command()
+def load(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(help="Files or directories of what `kubectl get … -o json|yaml` printed; - is stdin."),
+    ],
+    store: Annotated[Path, typer.Option(help="Directory of the store.")],
+    base: Base = None,
+    cluster: Cluster = None,
+    domain: Domain = None,
+    config: Config = None,
+    output: Form = "table",
+) -> None:
+    """Load manifests into a store directory (no service needed). Exit code 3 when some objects were rejected.
+
+    **Example**: `kubectl get deploy,sts,pods,nodes -A -o json | drumlin load - --store ./store --cluster prod`
+    """
+    from api.cli import loading
+
+    form = _output(output)
+    raise typer.Exit(loading.load(_settings(config, base, cluster, domain), paths, store, form))
+
+
+@app.command()
+def follow(
+    source: Annotated[str, typer.Argument(help="kubernetes, or dump:PATH.")],
+    to: Annotated[str, typer.Option(help="Address of the service that keeps the graph.")],
+    base: Base = None,
+    cluster: Cluster = None,
+    domain: Domain = None,
+    config: Config = None,
+    context: Annotated[
+        str | None, typer.Option(help="kubernetes: the kubeconfig's context.", show_default=False)
+    ] = None,
+    namespace: Annotated[
+        str | None, typer.Option(help="kubernetes: watch one namespace only.", show_default=False)
+    ] = None,
+) -> None:
+    """Export a cluster into a service over REST, from a process of its own.
+
+    **Example**: `drumlin follow kubernetes --to http://drumlin.monitoring:8080 --cluster prod`
+    """
+    from api.cli import serving
+
+    settings = _settings(config, base, cluster, domain)
+    serving.follow(settings, serving.source_named(source, settings, context, namespace), to)
+
+
+@app.command()
+def get(
+    id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Show one entity's graph.
+
+    **Example**: `drumlin get prod/payments/deployment/checkout -o jsonld`
+    """
+    import kg
+    from api.cli.output import Output, emit_json, emit_rows, properties
+
+    form = _output(output)
+    with kg.connect(url) as client:
+        document = client.subgraph(id).get()
+    if form in (Output.json, Output.jsonld):
+        emit_json(document)
+    else:
+        emit_rows(("property", "value"), properties(document), form)
+
+
+@app.command()
+def sparql(
+    query: Annotated[str, typer.Argument(help="The query, @FILE, or - for stdin.")],
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Run a SPARQL query.
+
+    **Example**: `drumlin sparql 'PREFIX : <https://w3id.org/drumlin/ns#> SELECT ?w WHERE {?w a :Deployment}' -o csv`
+    """
+    import kg
+    from api.cli.output import Output, emit, emit_json, emit_rows
+    from kg.client import calls
+    from kg.client.rows import Rows
+
+    form = _output(output)
+    text = _text(query)
+    with kg.connect(url) as client:
+        if form is Output.csv:
+            emit(client.run(calls.sparql_text(text, "text/csv, application/n-triples;q=0.5")))
+            return
+        if form is not Output.table:
+            accept = "application/sparql-results+json, application/ld+json"
+            emit(client.run(calls.sparql_text(text, accept)))
+            return
+        answer = client.sparql(text)
+    if isinstance(answer, Rows):
+        emit_rows(answer.columns, ([row[name] for name in answer.columns] for row in answer), form)
+    elif isinstance(answer, bool):
+        emit_json(answer)
+    else:
+        emit(answer)
+
+
+def _text(query: str) -> str:
+    if query == "-":
+        return sys.stdin.read()
+    if not query.startswith("@"):
+        return query
+    try:
+        return Path(query[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{query[1:]}: {error}", param_hint="QUERY") from error
+
+
+@app.command()
+def resolve(
+    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
+    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, mem_usage …")],
+    last: Last = None,
+    start: Start = None,
+    end: End = None,
+    step: Annotated[str | None, typer.Option(help="Distance of the points: 5m.", show_default=False)] = None,
+    datasource: Annotated[str | None, typer.Option(help="Name of the datasource to use.", show_default=False)] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Turn entity × metric × window into an endpoint and an exact, runnable query.
+
+    **Example**: `drumlin resolve prod/payments/deployment/checkout cpu_usage --last 6h`
+    """
+    import kg
+    from api.cli.output import Output, emit_json, emit_rows, properties
+
+    form = _output(output)
+    with kg.connect(url) as client:
+        resolution = client.resolve(id, metric, last=last, start=start, end=end, step=step, datasource=datasource)
+    if form in (Output.json, Output.jsonld):
+        emit_json(resolution)
+    else:
+        emit_rows(("property", "value"), properties(resolution), form)
+
+
+@app.command()
+def history(
+    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
+    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, mem_usage …")],
+    last: Last = "1d",
+    start: Start = None,
+    end: End = None,
+    step: Annotated[
+        str, typer.Option(help="Distance of the points: 5m; auto stays below the server's limit.")
+    ] = "auto",
+    gaps: Annotated[str, typer.Option(help="What becomes of gaps: null, ffill, linear or drop.")] = "null",
+    datasource: Annotated[str | None, typer.Option(help="Name of the datasource to use.", show_default=False)] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Fetch a metric's history as a forecast-ready table (unique_id, ds, y).
+
+    **Example**: `drumlin history prod/payments/deployment/checkout cpu_usage --last 30d --step 5m -o csv > cpu.csv`
+    """
+    import kg
+    from api.cli import series
+    from api.cli.output import progress
+
+    form = _output(output)
+    window = {"start": start, "end": end} if start else {"last": last, "end": end}
+    with kg.connect(url) as client, progress.status("fetching …"):
+        found = client.history(id, metric, step=step, gaps=gaps, datasource=datasource, **window)
+    series.emit_series(found, form)
+
+
+@app.command()
+def dump(
+    format: Annotated[str, typer.Option("--format", "-f", help="nquads or jsonld.")] = "nquads",
+    url: Url = None,
+) -> None:
+    """Write the whole graph of a service to stdout; equal graphs give equal bytes.
+
+    **Example**: `drumlin dump --format jsonld > graph.jsonld`
+    """
+    from api.cli import serving
+
+    serving.dump(url, format)
+
+
+@app.command()
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", help="Check every step, then exit: 0 only if each gave real results.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.", min=0, max=65535)] = 8080,
+    days: Annotated[int, typer.Option(help="Days of generated history.", min=1, max=60)] = 14,
+) -> None:
+    """Show the whole path on a sample cluster: graph → SPARQL → PromQL → series, with a real Prometheus where there is one."""
+    from api.demo import run
+
+    raise typer.Exit(run.demo(once=once, port=port, days=days))
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    print(installed("drumlin"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Long-running commands: the service itself, and an exporter that writes to a service elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from kg.errors import InvalidSettings
+from kg.settings import Settings
+
+LOOPBACK = ("localhost",)
+
+
+def configure_logging() -> None:
+    """Log events with key-values to stderr: readable on a terminal, JSON elsewhere."""
+    terminal = sys.stderr.isatty()
+    renderer: Any = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    if not terminal:
+        shared.append(structlog.processors.format_exc_info)
+    structlog.configure(
+        processors=[*shared, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:
+    """Return the source that ``none``, ``dump:PATH`` or ``kubernetes`` names; raises ``InvalidSettings``."""
+    from exporters.kubernetes.kinds import KINDS
+
+    if name == "none":
+        return None
+    if name.startswith("dump:"):
+        from exporters.dump import DumpSource
+
+        return DumpSource([Path(name.removeprefix("dump:"))], KINDS)
+    if name == "kubernetes":
+        from exporters.kubernetes.access import Access
+        from exporters.kubernetes.informer import KubernetesSource
+
+        access = Access.connect(context=context)
+        return KubernetesSource(access, KINDS, settings.cluster, namespace=namespace)
+    raise InvalidSettings(f"source {name!r} is not one of none, dump:PATH, kubernetes")
+
+
+def _is_loopback(host: str) -> bool:
+    if host in LOOPBACK:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listening_address(host: str, port: int) -> int:
+    """Return the port to listen on (a free one for 0); raises ``InvalidSettings`` when it is taken or not allowed."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise InvalidSettings(
+                f"cannot listen on {host}:{port}: {error.strerror}",
+                hint="choose another port: --port 0 takes a free one",
+            ) from error
+        return int(probe.getsockname()[1])
+
+
+def serve(settings: Settings, store: Path | None, source: Any, host: str, port: int, *, insecure: bool) -> None:
+    """Serve until interrupted. Beyond loopback only with ``insecure``: there is no authentication yet."""
+    from api.assembly import assemble
+
+    if not insecure and not _is_loopback(host):
+        raise InvalidSettings(
+            f"{host} is reachable from other machines, and there is no authentication",
+            hint="put an authenticating proxy in front and listen on 127.0.0.1, or say --insecure",
+        )
+    configure_logging()
+    port = listening_address(host, port)
+    parts = assemble(settings, directory=store, source=source)
+    shown = f"[{host}]" if ":" in host else host
+    print(f"Drumlin at http://{shown}:{port}", file=sys.stderr, flush=True)
+    try:
+        run_server(parts, host, port)
+    finally:
+        parts.close()
+
+
+def run_server(parts: Any, host: str, port: int, stop: threading.Event | None = None) -> None:
+    """Run the HTTP server in this thread until a signal, or until ``stop`` is set."""
+    from granian.constants import Interfaces
+    from granian.log import LogLevels
+    from granian.server.embed import Server
+
+    from api.app import create_app
+
+    server = Server(
+        create_app(parts),
+        address=host,
+        port=port,
+        interface=Interfaces.ASGI,
+        log_level=LogLevels.warning,
+        websockets=False,
+    )
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        ending = asyncio.Event()
+        if threading.current_thread() is threading.main_thread():
+            for each in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(each, ending.set)
+        serving = asyncio.create_task(server.serve())
+        waiting = [serving, asyncio.create_task(ending.wait())]
+        if stop is not None:
+            waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            server.stop()
+        await serving
+        for task in waiting:
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def follow(settings: Settings, source: Any, to: str) -> None:
+    """Export ``source`` into the service at ``to`` until the source ends or a signal comes."""
+    from exporters.kubernetes.kinds import KINDS
+    from exporters.pipeline import Pipeline
+    from exporters.remote import RemoteSink
+
+    from api.assembly import configured, now
+    from kg.client import Client
+    from kg.iris import Iris
+    from kg.telemetry.templates import Catalogue
+
+    if source is None:
+        raise InvalidSettings("there is nothing to follow in source 'none'", hint="drumlin follow kubernetes --to URL")
+    configure_logging()
+    iris = Iris(settings.base)
+    stop = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: stop.set())
+    with Client(to, timeout=120.0) as client:
+        sink = RemoteSink(client, source.name, settings.base)
+        pipeline = Pipeline(sink, KINDS, settings, iris, Catalogue.shipped(), configured(settings, iris), clock=now)
+        pipeline.run(source, stop)
+
+
+def dump(url: str | None, format: str) -> None:
+    """Stream the service's export to stdout."""
+    import kg
+    from kg.client.calls import Call
+    from kg.rdf import JSONLD, NQUADS, syntax_named
+
+    syntax = syntax_named(format)
+    if syntax not in (NQUADS, JSONLD):
+        raise InvalidSettings(f"a dump as {format!r} is not offered", hint="--format nquads or jsonld")
+    with kg.connect(url) as client:
+        for chunk in client.stream(Call("GET", "/export", lambda _: None, params={"format": syntax.name})):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()

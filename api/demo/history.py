@@ -1,0 +1,172 @@
+"""Generated history for the sample's pods and nodes, as OpenMetrics text for promtool's backfill.
+
+Each series has a daily and a weekly season, noise and, where it is a counter, only ever grows; the same seed gives the same history.
+Names and labels are those of cAdvisor, kube-state-metrics, node-exporter and Kepler, as the shipped templates ask for them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+from api.demo import sample
+
+STEP = 300
+"""Seconds between samples."""
+
+_DAY, _WEEK = 86_400, 7 * 86_400
+_MB = 1_000_000.0
+
+
+def write_history(path: Path, *, start: int, end: int) -> int:
+    """Write samples from ``start`` to ``end`` (epoch seconds, aligned to ``STEP``) and return how many there are."""
+    times = range(start, end, STEP)
+    count = 0
+    with path.open("w", encoding="utf-8", buffering=1 << 20) as out:
+        for family, kind, all_series in _families():
+            out.write(f"# TYPE {family} {kind}\n")
+            name = f"{family}_total" if kind == "counter" else family
+            for labels, level, swing in all_series:
+                count += _series(out, f"{name}{{{labels}}}", kind, level, swing, times)
+        out.write("# EOF\n")
+    return count
+
+
+Series = tuple[str, float, float]  # labels, level (per second for counters), share of the level that swings
+
+
+def _series(out: TextIO, name: str, kind: str, level: float, swing: float, times: range) -> int:
+    rng = random.Random(name)  # noqa: S311 - a reproducible picture, not a secret
+    shift = rng.random() * _DAY
+    total = 0.0
+    write = out.write
+    for time in times:
+        season = math.sin(2 * math.pi * (time + shift) / _DAY) * 0.7 + math.sin(2 * math.pi * time / _WEEK) * 0.3
+        value = max(0.0, level * (1 + swing * season + swing * 0.3 * (rng.random() - 0.5)))
+        if kind == "counter":
+            total += value * STEP
+            value = total
+        write(f"{name} {value:.6g} {time}\n" if kind != "counter" else f"{name} {value:.3f} {time}\n")
+    return len(times)
+
+
+def _families() -> Iterator[tuple[str, str, list[Series]]]:
+    pods = [_Pod(each) for each in sample.collection("pods")]
+    containers = [(pod, name, limit) for pod in pods for name, limit in pod.containers]
+    cadvisor = 'job="kubelet",metrics_path="/metrics/cadvisor"'
+
+    def in_pod(pod: _Pod, container: str | None = None) -> str:
+        labels = f'{cadvisor},namespace="{pod.namespace}",pod="{pod.name}"'
+        return f'{labels},container="{container}"' if container else labels
+
+    yield (
+        "container_cpu_usage_seconds",
+        "counter",
+        [(in_pod(p, c), _level(p.name, c, limit), 0.5) for p, c, limit in containers],
+    )
+    yield (
+        "container_memory_working_set_bytes",
+        "gauge",
+        [(in_pod(p, c), _level(p.name, c, 0.5) * 400 * _MB, 0.15) for p, c, _ in containers],
+    )
+    yield (
+        "container_fs_usage_bytes",
+        "gauge",
+        [(in_pod(p, c), _level(p.name, c, 0.5) * 90 * _MB, 0.05) for p, c, _ in containers],
+    )
+    yield (
+        "container_network_receive_bytes",
+        "counter",
+        [(in_pod(p), _level(p.name, "rx", 0.5) * _MB / 8, 0.6) for p in pods],
+    )
+    yield (
+        "container_network_transmit_bytes",
+        "counter",
+        [(in_pod(p), _level(p.name, "tx", 0.5) * _MB / 10, 0.6) for p in pods],
+    )
+    yield (
+        "kepler_pod_cpu_joules",
+        "counter",
+        [
+            (f'pod_namespace="{p.namespace}",pod_name="{p.name}",zone="package"', _level(p.name, "j", 0.5) * 20, 0.5)
+            for p in pods
+        ],
+    )
+    limits = 'job="kube-state-metrics",resource="cpu",unit="core"'
+    yield (
+        "kube_pod_container_resource_limits",
+        "gauge",
+        [
+            (f'{limits},namespace="{p.namespace}",pod="{p.name}",container="{c}"', limit, 0.0)
+            for p, c, limit in containers
+        ],
+    )
+    yield from _node_families()
+
+
+def _node_families() -> Iterator[tuple[str, str, list[Series]]]:
+    nodes = [(each["metadata"]["name"], int(each["status"]["capacity"]["cpu"])) for each in sample.collection("nodes")]
+    job = 'job="node-exporter"'
+    cpu = [
+        (
+            f'{job},instance="{node}",cpu="{core}",mode="{mode}"',
+            share * (0.8 + 0.4 * _level(node, f"{core}{mode}", 0.5)),
+            0.3,
+        )
+        for node, cores in nodes
+        for core in range(min(cores, 4))
+        for mode, share in (("user", 0.3), ("system", 0.1), ("idle", 0.55))
+    ]
+    yield "node_cpu_seconds", "counter", cpu
+    yield (
+        "node_memory_MemTotal_bytes",
+        "gauge",
+        [(f'{job},instance="{node}"', cores * 4000 * _MB, 0.0) for node, cores in nodes],
+    )
+    yield (
+        "node_memory_MemAvailable_bytes",
+        "gauge",
+        [(f'{job},instance="{node}"', cores * 2200 * _MB, 0.2) for node, cores in nodes],
+    )
+    disk = ',device="/dev/vda1",fstype="ext4",mountpoint="/"'
+    yield (
+        "node_filesystem_size_bytes",
+        "gauge",
+        [(f'{job},instance="{node}"{disk}', 200_000 * _MB, 0.0) for node, _ in nodes],
+    )
+    yield (
+        "node_filesystem_avail_bytes",
+        "gauge",
+        [(f'{job},instance="{node}"{disk}', 120_000 * _MB, 0.05) for node, _ in nodes],
+    )
+    for way in ("receive", "transmit"):
+        yield (
+            f"node_network_{way}_bytes",
+            "counter",
+            [(f'{job},instance="{node}",device="eth0"', _level(node, way, 0.5) * _MB, 0.5) for node, _ in nodes],
+        )
+    yield (
+        "kepler_node_cpu_joules",
+        "counter",
+        [(f'node_name="{node}",zone="package"', cores * 6.0, 0.4) for node, cores in nodes],
+    )
+
+
+class _Pod:
+    def __init__(self, manifest: dict[str, Any]) -> None:
+        self.name: str = manifest["metadata"]["name"]
+        self.namespace: str = manifest["metadata"]["namespace"]
+        self.containers = [(each["name"], _cores(each)) for each in manifest["spec"]["containers"]]
+
+
+def _cores(container: dict[str, Any]) -> float:
+    text = str(container.get("resources", {}).get("limits", {}).get("cpu", "1"))
+    return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def _level(name: str, part: str, top: float) -> float:
+    """Return a level between a fifth and three fifths of ``top``, the same on every run."""
+    return top * (0.2 + 0.4 * random.Random(f"{name}/{part}").random())  # noqa: S311 - a reproducible picture

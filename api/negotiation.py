@@ -1,0 +1,110 @@
+"""Which representation a client gets: Accept headers (RFC 9110 §12.5.1), ``format=`` and suffixes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api.problems import NotAcceptable
+from kg.errors import UnsupportedSyntax
+from kg.rdf import JSONLD, SYNTAXES, Syntax, syntax_named
+
+MAX_ACCEPT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Range:
+    type: str
+    subtype: str
+    quality: float
+
+    def matches(self, media_type: str) -> bool:
+        kind, _, sub = media_type.partition("/")
+        return self.type in ("*", kind) and self.subtype in ("*", sub)
+
+    @property
+    def specificity(self) -> int:
+        return (self.type != "*") + (self.subtype != "*")
+
+
+def _ranges(accept: str) -> list[_Range]:
+    found: list[_Range] = []
+    for part in accept[:MAX_ACCEPT].split(","):
+        name, *parameters = (piece.strip() for piece in part.split(";"))
+        kind, slash, subtype = name.lower().partition("/")
+        if not slash:
+            continue
+        quality = 1.0
+        for parameter in parameters:
+            key, _, value = parameter.partition("=")
+            if key.strip().lower() == "q":
+                try:
+                    quality = min(1.0, max(0.0, float(value)))
+                except ValueError:
+                    quality = 0.0
+        found.append(_Range(kind, subtype, quality))
+    return found
+
+
+def choose(accept: str | None, offered: Sequence[str]) -> str:
+    """Return the media type of ``offered`` (best first) that the Accept header likes most; raises ``NotAcceptable``.
+
+    The most specific range decides a type's quality; among equals the order of ``offered`` does.
+    """
+    if not accept or not accept.strip():
+        return offered[0]
+    ranges = _ranges(accept)
+    best, best_quality = None, 0.0
+    for media_type in offered:
+        matching = [each for each in ranges if each.matches(media_type)]
+        if not matching:
+            continue
+        quality = max(matching, key=lambda each: each.specificity).quality
+        if quality > best_quality:
+            best, best_quality = media_type, quality
+    if best is None:
+        raise NotAcceptable(
+            f"none of {accept!r} is offered here",
+            hint=f"accept one of {', '.join(offered)}",
+            detail={"offered": list(offered)},
+        )
+    return best
+
+
+# application/json is JSON-LD under its plain name, for clients that do not care.
+_RDF_OFFERED = (JSONLD.media_type, "application/json", *(each.media_type for each in SYNTAXES if each is not JSONLD))
+
+
+def rdf_syntax(accept: str | None, wanted: str | None = None) -> tuple[Syntax, str]:
+    """Return the RDF syntax to write and its media type; ``wanted`` (``format=`` or a suffix) wins over Accept."""
+    if wanted:
+        syntax = _named(wanted)
+        return syntax, syntax.media_type
+    media_type = choose(accept, _RDF_OFFERED)
+    return (JSONLD if media_type == "application/json" else syntax_named(media_type)), media_type
+
+
+def _named(wanted: str) -> Syntax:
+    aliases = {"json": "jsonld", "ttl": "turtle", "nt": "ntriples", "nq": "nquads", "rdf": "rdfxml"}
+    try:
+        return syntax_named(aliases.get(wanted.lower(), wanted))
+    except UnsupportedSyntax as error:
+        raise NotAcceptable(str(error), detail=error.detail) from error
+
+
+def sent_syntax(content_type: str | None) -> Syntax:
+    """Return the RDF syntax of a request's body (``application/json`` is JSON-LD); raises ``UnsupportedSyntax`` (415)."""
+    name, _, parameters = (content_type or "").partition(";")
+    name = name.strip().lower()
+    if not name:
+        raise UnsupportedSyntax("the request has no Content-Type", detail={"offered": list(_RDF_OFFERED)})
+    charset = [
+        part.partition("=")[2].strip(' "').lower()
+        for part in parameters.split(";")
+        if part.strip().lower().startswith("charset")
+    ]
+    if charset and charset[0] not in ("utf-8", "utf8", "us-ascii"):
+        raise UnsupportedSyntax(
+            f"charset {charset[0]!r} is not offered; send UTF-8", detail={"offered": list(_RDF_OFFERED)}
+        )
+    return JSONLD if name == "application/json" else syntax_named(name)

@@ -1,0 +1,161 @@
+"""Errors on HTTP: the only place that maps an error to a status. RFC 9457, ``application/problem+json``.
+
+A 5xx never carries the text of an unexpected exception; those are logged with their traceback under the request's id.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from kg import errors
+from kg.errors import DrumlinError
+
+log = structlog.get_logger()
+
+PROBLEM_BASE = "https://w3id.org/drumlin/problem/"
+MEDIA_TYPE = "application/problem+json"
+
+_STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
+    (errors.InvalidIdentifier, 400, "Invalid identifier"),
+    (errors.ShapeViolation, 422, "Not well-shaped"),
+    (errors.InvalidInput, 422, "Invalid input"),
+    (errors.UnsupportedSyntax, 415, "Unsupported syntax"),
+    (errors.TooLarge, 413, "Too large"),
+    (errors.ResourceGone, 410, "Gone"),
+    (errors.ResourceNotFound, 404, "Not found"),
+    (errors.Conflict, 409, "Conflict"),
+    (errors.PreconditionFailed, 412, "Precondition failed"),
+    (errors.StoreUnavailable, 503, "Store unavailable"),
+    (errors.MetricMissing, 404, "Metric missing"),
+    (errors.SourceUnavailable, 502, "Source unavailable"),
+)
+_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "timeout": 504}
+
+
+class NotAcceptable(errors.UnsupportedSyntax):
+    """Nothing that the client accepts can be written; ``detail["offered"]`` lists what can."""
+
+
+class MethodRefused(DrumlinError):
+    """The resource exists and does not know this method; ``detail["allowed"]`` lists those it knows."""
+
+
+def status_of(error: DrumlinError) -> tuple[int, str]:
+    """Return the HTTP status and the problem's title for an error."""
+    if isinstance(error, errors.QueryRejected):
+        return _QUERY_STATUS.get(error.reason, 400), "Query rejected"
+    if isinstance(error, NotAcceptable):
+        return 406, "Not acceptable"
+    if isinstance(error, MethodRefused):
+        return 405, "Method not allowed"
+    for kind, status, title in _STATUS:
+        if isinstance(error, kind):
+            return status, title
+    return 500, "Internal error"
+
+
+def problem_of(error: DrumlinError) -> dict[str, Any]:
+    """Describe an error as the members of a problem document (without those of the request)."""
+    status, title = status_of(error)
+    body: dict[str, Any] = {
+        "type": PROBLEM_BASE + _slug(type(error).__name__),
+        "title": title,
+        "status": status,
+        "detail": str(error),
+    }
+    if error.hint:
+        body["hint"] = error.hint
+    if isinstance(error, errors.ShapeViolation):
+        body["violations"] = [
+            _present(msgspec.structs.asdict(each) if isinstance(each, msgspec.Struct) else each)
+            for each in error.violations
+        ]
+    for key, value in error.detail.items():
+        body.setdefault(key, value)
+    return body
+
+
+def _present(violation: Any) -> dict[str, Any]:
+    names = ("focus", "path", "value", "rule", "message", "suggestion")
+    return {name: value for name in names if (value := getattr(violation, name)) is not None}
+
+
+def _slug(name: str) -> str:
+    return "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("-")
+
+
+def problem_response(request: Request, body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
+    """Write a problem document for ``request``."""
+    body = {**body, "instance": request.url.path}
+    if request_id := request.scope.get("request_id"):
+        body["requestId"] = request_id
+    content = msgspec.json.encode(body, enc_hook=str)
+    return Response(content, status_code=body["status"], media_type=MEDIA_TYPE, headers=headers)
+
+
+def register(app: FastAPI) -> None:
+    """Answer every error of ``app`` with a problem document."""
+
+    async def known(request: Request, error: Exception) -> Response:
+        assert isinstance(error, DrumlinError)
+        body = problem_of(error)
+        if body["status"] >= 500:
+            log.warning(
+                "request_failed",
+                path=request.url.path,
+                status=body["status"],
+                error=type(error).__name__,
+                detail=str(error),
+            )
+        headers = {}
+        if body["status"] == 405:
+            headers["Allow"] = ", ".join(error.detail.get("allowed", ()))
+        if body["status"] == 503:
+            headers["Retry-After"] = "2"
+        return problem_response(request, body, headers)
+
+    async def http(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        body = {
+            "type": "about:blank",
+            "title": str(error.detail),
+            "status": error.status_code,
+            "detail": f"{request.method} {request.url.path}: {error.detail}",
+        }
+        return problem_response(request, body, dict(error.headers or {}))
+
+    async def parameters(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        found = [
+            {"name": ".".join(str(part) for part in each["loc"]), "reason": each["msg"]} for each in error.errors()
+        ]
+        body = {
+            "type": PROBLEM_BASE + "invalid-parameter",
+            "title": "Invalid parameter",
+            "status": 422,
+            "detail": "; ".join(f"{each['name']}: {each['reason']}" for each in found),
+            "parameters": found,
+        }
+        return problem_response(request, body)
+
+    async def unexpected(request: Request, error: Exception) -> Response:
+        log.error("request_crashed", path=request.url.path, method=request.method, exc_info=error)
+        body = {
+            "type": "about:blank",
+            "title": "Internal error",
+            "status": 500,
+            "detail": "an unexpected error; its traceback is in the service's log under this request's id",
+        }
+        return problem_response(request, body)
+
+    app.add_exception_handler(DrumlinError, known)
+    app.add_exception_handler(HTTPException, http)
+    app.add_exception_handler(RequestValidationError, parameters)
+    app.add_exception_handler(Exception, unexpected)

@@ -1,0 +1,68 @@
+"""``/sparql``: SPARQL 1.1 Protocol, query operation (https://www.w3.org/TR/sparql11-protocol/#query-operation)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from api.assembly import Parts, parts
+from api.negotiation import choose
+from api.problems import MethodRefused, NotAcceptable
+from kg.errors import TooLarge
+from kg.sparql import gate, protocol
+from kg.store.protocol import Answer
+
+router = APIRouter(tags=["sparql"])
+
+Service = Annotated[Parts, Depends(parts)]
+FORMATS = {
+    "json": ("application/sparql-results+json", "application/ld+json"),
+    "xml": ("application/sparql-results+xml", "application/rdf+xml"),
+    "csv": ("text/csv",),
+    "tsv": ("text/tab-separated-values",),
+}
+
+
+@router.api_route("/sparql", methods=["GET", "HEAD", "POST"], summary="Run a SPARQL query")
+async def query(request: Request, service: Service) -> Response:
+    """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs."""
+    limit = service.settings.query_bytes
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit + 65536:
+            raise TooLarge(f"the body has more than {limit + 65536:,} bytes; a query may have {limit:,}")
+    sent = protocol.read_query(
+        "GET" if request.method == "HEAD" else request.method,
+        request.scope["query_string"],
+        request.headers.get("content-type"),
+        bytes(body),
+    )
+    gated = gate.check(sent.query, max_bytes=limit)
+    media_type = _media_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))
+
+    def work() -> Answer:
+        return service.store.answer(gated.text, media_type=media_type, dataset=sent.dataset, base=service.settings.base)
+
+    answer = await run_in_threadpool(work)
+    headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
+    return StreamingResponse(answer.chunks, media_type=answer.media_type, headers=headers)
+
+
+def _media_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:
+    if not wanted:
+        return choose(accept, offered)
+    candidates = (wanted, *FORMATS.get(wanted.lower(), ()))
+    for media_type in offered:
+        if media_type in candidates or media_type.endswith(f"/{wanted.lower()}"):
+            return media_type
+    raise NotAcceptable(f"format {wanted!r} is not offered for this query", detail={"offered": list(offered)})
+
+
+@router.api_route("/sparql", methods=["PUT", "DELETE", "PATCH"], include_in_schema=False)
+def refuse() -> Response:
+    """Answer a method that the protocol does not know."""
+    raise MethodRefused("a query is sent by GET or POST", detail={"allowed": ["GET", "HEAD", "POST"]})

@@ -1,0 +1,213 @@
+"""One definition of every operation: what is sent and how the answer is read. ``Client`` and ``AsyncClient`` only carry them out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from kg import errors, jsonld
+from kg.client.rows import Rows
+from kg.errors import DrumlinError
+from kg.rdf import Syntax, syntax_named
+from kg.store.protocol import GraphWrite
+
+T = TypeVar("T")
+
+HISTORY_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A request and the reading of its answer. ``seconds`` is how long an answer may take; None takes the client's own."""
+
+    method: str
+    path: str
+    read: Callable[[httpx.Response], T]
+    params: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    seconds: float | None = None
+    repeatable: bool = True
+
+
+def raise_for_problem(response: httpx.Response) -> None:
+    """Raise the error that the service raised, told by its problem document (RFC 9457)."""
+    if response.status_code < 400:
+        return
+    try:
+        body = msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        body = {}
+    if not isinstance(body, dict):
+        body = {}
+    message = str(
+        body.get("detail") or f"{response.request.method} {response.request.url.path}: HTTP {response.status_code}"
+    )
+    raise _error(str(body.get("type", "")), message, body, response.status_code)
+
+
+_BY_STATUS: Mapping[int, type[DrumlinError]] = {
+    404: errors.ResourceNotFound,
+    409: errors.Conflict,
+    410: errors.ResourceGone,
+    412: errors.PreconditionFailed,
+    413: errors.TooLarge,
+    415: errors.UnsupportedSyntax,
+    422: errors.InvalidInput,
+    502: errors.SourceUnavailable,
+    503: errors.StoreUnavailable,
+}
+
+
+def _error(kind: str, message: str, body: Mapping[str, Any], status: int) -> DrumlinError:
+    if body.get("violations"):
+        found = tuple(errors.Violation(**{"path": None, "value": None, **each}) for each in body["violations"])
+        return errors.ShapeViolation(found)
+    name = "".join(part.capitalize() for part in kind.rpartition("/")[2].split("-"))
+    known = getattr(errors, name, None)
+    special = known in (errors.GraphOwned, errors.ShapeViolation)
+    chosen = (
+        known
+        if isinstance(known, type) and issubclass(known, DrumlinError) and not special
+        else _BY_STATUS.get(status, DrumlinError)
+    )
+    detail = {key: value for key, value in body.items() if key not in ("type", "title", "detail", "hint", "instance")}
+    error: DrumlinError = chosen(message, hint=body.get("hint"))
+    error.detail.update(detail)
+    return error
+
+
+def in_path(id_or_iri: str) -> str:
+    """Write an id into a URL's path: a short id is encoded text already, an IRI becomes one segment."""
+    return quote(id_or_iri, safe="") if "://" in id_or_iri else id_or_iri.lstrip("/")
+
+
+def _json(response: httpx.Response) -> Any:
+    return msgspec.json.decode(response.content)
+
+
+def _nothing(_: httpx.Response) -> None:
+    return None
+
+
+def get_subgraph(id: str) -> Call[dict[str, Any]]:
+    """Read one entity's graph as a nested JSON-LD document."""
+    return Call("GET", f"/subgraph/{in_path(id)}", _json, headers={"Accept": "application/ld+json"})
+
+
+def get_subgraph_text(id: str, syntax: str) -> Call[str]:
+    """Read one entity's graph as text of an RDF syntax."""
+    wanted: Syntax = syntax_named(syntax)
+    return Call(
+        "GET", f"/subgraph/{in_path(id)}", lambda response: response.text, headers={"Accept": wanted.media_type}
+    )
+
+
+def put_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str, if_match: str | None) -> Call[str]:
+    """Create or replace one entity's graph; reads the new ETag."""
+    content, media_type = _content(document, syntax)
+    headers = {"Content-Type": media_type, **({"If-Match": if_match} if if_match else {})}
+    return Call("PUT", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content)
+
+
+def create_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str) -> Call[str]:
+    """Create one entity's graph; reads the new ETag."""
+    content, media_type = _content(document, syntax)
+    headers = {"Content-Type": media_type}
+    return Call("POST", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content, repeatable=False)
+
+
+def delete_subgraph(id: str, if_match: str | None) -> Call[None]:
+    """Delete one entity; a tombstone remains."""
+    headers = {"If-Match": if_match} if if_match else {}
+    return Call("DELETE", f"/subgraph/{in_path(id)}", _nothing, headers=headers)
+
+
+def _content(document: Mapping[str, Any] | str | bytes, syntax: str) -> tuple[bytes, str]:
+    if isinstance(document, Mapping):
+        return msgspec.json.encode(document), "application/ld+json"
+    data = document.encode() if isinstance(document, str) else document
+    return data, syntax_named(syntax).media_type
+
+
+def _etag(response: httpx.Response) -> str:
+    return str(response.headers["ETag"])
+
+
+def list_subgraphs(**filters: Any) -> Call[dict[str, Any]]:
+    """List entities: one page of ``items`` and the cursor ``next``."""
+    return Call(
+        "GET", "/subgraphs", _json, params={key: value for key, value in filters.items() if value not in (None, "")}
+    )
+
+
+def write_subgraphs(writes: Iterable[GraphWrite], owner: str) -> Call[list[dict[str, Any]]]:
+    """Write many graphs; reads one result a write, in order."""
+    lines = b"\n".join(msgspec.json.encode(_bulk_line(each)) for each in writes)
+    return Call(
+        "POST",
+        "/subgraphs",
+        lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
+        params={"owner": owner},
+        headers={"Content-Type": "application/x-ndjson"},
+        content=lines,
+        seconds=HISTORY_SECONDS,
+    )
+
+
+def _bulk_line(write: GraphWrite) -> dict[str, Any]:
+    if write.lines is None:
+        return {"op": "remove", "id": write.graph}
+    line: dict[str, Any] = {"op": "put", "id": write.graph, "document": jsonld.compact(write.lines, write.graph)}
+    if isinstance(write.expected, str):
+        line["digest"] = write.expected
+    return line
+
+
+def sparql(query: str) -> Call[Any]:
+    """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
+    accept = "application/sparql-results+json, application/n-triples"
+    headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": accept}
+    return Call("POST", "/sparql", _answer, headers=headers, content=query.encode())
+
+
+def sparql_text(query: str, media_type: str) -> Call[bytes]:
+    """Run a query and return the result as it was written."""
+    headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": media_type}
+    return Call("POST", "/sparql", lambda response: response.content, headers=headers, content=query.encode())
+
+
+def _answer(response: httpx.Response) -> Any:
+    if response.headers["Content-Type"].startswith("application/n-triples"):
+        return response.text
+    body = _json(response)
+    return body["boolean"] if "boolean" in body else Rows.from_json(body)
+
+
+def resolve(entity: str, metric: str, **window: Any) -> Call[dict[str, Any]]:
+    """Resolve one metric of one entity."""
+    params = {"entity": entity, "metric": metric, **{key: value for key, value in window.items() if value is not None}}
+    return Call("GET", "/resolve", _json, params=params)
+
+
+def history(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[bytes]:
+    """Fetch series as an Arrow IPC stream."""
+    body = {
+        "entities": list(entities),
+        "metrics": list(metrics),
+        **{key: value for key, value in window.items() if value is not None},
+    }
+    headers = {"Content-Type": "application/json", "Accept": "application/vnd.apache.arrow.stream"}
+    return Call(
+        "POST",
+        "/history",
+        lambda response: response.content,
+        headers=headers,
+        content=msgspec.json.encode(body),
+        seconds=HISTORY_SECONDS,
+    )
