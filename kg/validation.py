@@ -1,0 +1,227 @@
+"""The rules that a graph below ``{base}/id/`` must satisfy before it is stored. The only module that knows the SHACL engine.
+
+Two passes. The first holds what SHACL cannot say: no blank node, every subject at or below the graph's IRI, no undeclared
+term of our namespace, well-formed literals of bounded size, a typed root. The second is SHACL core with the shapes
+in ``ontology/shapes.ttl`` (https://www.w3.org/TR/shacl/), compiled once, on first use. A graph is judged alone, without
+any other and without inference.
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
+
+import shacl
+
+from kg.errors import InvalidDocument, ShapeViolation, Violation
+from kg.iris import Iris
+from kg.rdf import Lines, Term, terms
+from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
+
+MAX_LITERAL_BYTES = 64 * 1024
+"""A literal must be shorter than this, in UTF-8."""
+
+MAX_VIOLATIONS = 100
+"""A report lists this many violations at most, so that a hostile document cannot make it long."""
+
+_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_SHAPES = "https://w3id.org/drumlin/shapes#"
+_OBJECTS = CLASSES | CONCEPTS
+_SHOWN = 120
+_USERINFO = re.compile(r"//[^/?#\s]*@")
+
+Statement = tuple[Term, Term, Term]
+
+
+def validate(lines: Lines, graph: str, iris: Iris) -> None:
+    """Check that ``lines`` may be stored as the graph named ``graph``; returns nothing, does no I/O after its first call.
+
+    Raises ``ShapeViolation`` with what was found (``MAX_VIOLATIONS`` at most), ``InvalidDocument`` when the lines are not
+    RDF 1.1 statements or ``graph`` is not the name of a graph, ``InvalidIdentifier`` when it is no IRI of this base.
+    """
+    if iris.entity(graph) != graph:
+        raise InvalidDocument(f"{graph} is a part of an entity and has no graph", hint=f"write {iris.entity(graph)}")
+    statements = [terms(line) for line in lines]
+    found = _bounded(_violations(statements, graph, notes=iris.parse(graph).notes))
+    if len(found) < MAX_VIOLATIONS:
+        known = {(each.focus, each.value) for each in found if each.value is not None}
+        found += [each for each in _shape_violations(lines, statements) if (each.focus, each.value) not in known]
+    if found:
+        raise ShapeViolation(tuple(sorted(set(found), key=_order)[:MAX_VIOLATIONS]))
+
+
+def _bounded(violations: Iterator[Violation]) -> list[Violation]:
+    return [each for each, _ in zip(violations, range(MAX_VIOLATIONS), strict=False)]
+
+
+def _order(violation: Violation) -> tuple[str, str, str, str]:
+    return violation.focus, violation.path or "", violation.rule, violation.value or ""
+
+
+# -- what SHACL cannot say ------------------------------------------------------------------------------------------------
+
+
+def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
+    yield from _root_violations(statements, graph, notes=notes)
+    below = f"{graph}/"
+    for subject, predicate, value in statements:
+        focus, path = subject.value, predicate.value
+        if subject.kind == "blank" or value.kind == "blank":
+            yield _blank(subject, path, value)
+            continue
+        if focus != graph and not focus.startswith(below):
+            yield _breach(focus, path, None, "subject-outside-graph", f"it is not at or below {graph}, the graph's IRI")
+        if path.startswith(NAMESPACE) and path[len(NAMESPACE) :] not in PROPERTIES:
+            yield _undeclared(focus, path, path, "property", PROPERTIES)
+        if value.kind == "literal":
+            if fault := _literal_fault(focus, path, value):
+                yield fault
+        elif value.value.startswith(NAMESPACE):
+            kind, declared = ("class", CLASSES) if path == _RDF_TYPE else ("concept", _OBJECTS)
+            if value.value[len(NAMESPACE) :] not in declared:
+                yield _undeclared(focus, path, value.value, kind, declared)
+        elif value.value.startswith("<("):  # an RDF 1.2 triple term: no IRI begins so
+            yield _breach(focus, path, None, "no-triple-term", f"the value of {_short(path)} is a triple, not a thing")
+
+
+def _root_violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
+    """The graph says something about its own IRI and gives it a class of ours; remarks in a notes graph need no class."""
+    about = [(predicate.value, value.value) for subject, predicate, value in statements if subject.value == graph]
+    if not about:
+        yield _breach(graph, None, None, "root-described", "the graph says nothing about its own IRI")
+    elif not notes and not any(path == _RDF_TYPE and value.startswith(NAMESPACE) for path, value in about):
+        yield _breach(
+            graph, _RDF_TYPE, None, "root-typed", "it has no type of the vocabulary, such as Deployment or Node"
+        )
+
+
+def _breach(
+    focus: str, path: str | None, value: str | None, rule: str, message: str, suggestion: str | None = None
+) -> Violation:
+    shown = None if value is None else _shown(value)
+    return Violation(focus, path, shown, rule, f"{_short(focus)}: {message}", suggestion)
+
+
+def _blank(subject: Term, path: str, value: Term) -> Violation:
+    focus = f"_:{subject.value}" if subject.kind == "blank" else subject.value
+    message = f"a blank node stands in a statement of {_short(path)}; give it an id at or below the graph's IRI"
+    return _breach(focus, path, f"_:{value.value}" if value.kind == "blank" else None, "no-blank-node", message)
+
+
+def _undeclared(focus: str, path: str, iri: str, kind: str, declared: frozenset[str]) -> Violation:
+    """Name the term, never the value that stood beside it: a misspelt key may hold anything."""
+    name = iri[len(NAMESPACE) :]
+    close = get_close_matches(name[:64], declared, n=1)
+    message = f"{_shown(name)!r} is not a {kind} of the vocabulary"
+    return _breach(focus, path, iri, "undeclared-term", message, close[0] if close else None)
+
+
+def _literal_fault(focus: str, path: str, value: Term) -> Violation | None:
+    text, datatype = value.value, value.datatype or ""
+    if len(text) * 4 >= MAX_LITERAL_BYTES and (size := len(text.encode())) >= MAX_LITERAL_BYTES:
+        message = f"the value of {_short(path)} has {size:,} bytes; a literal is shorter than {MAX_LITERAL_BYTES:,}"
+        return _breach(focus, path, None, "literal-too-long", message)
+    if _is_well_formed(text, datatype):
+        return None
+    zone = " with a zone" if datatype == f"{_XSD}dateTime" else ""
+    return _breach(
+        focus, path, text, "ill-typed-literal", f"the value of {_short(path)} is not an xsd:{_short(datatype)}{zone}"
+    )
+
+
+_XSD = "http://www.w3.org/2001/XMLSchema#"
+_NUMBER = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
+_DATE = r"-?(?P<year>[1-9][0-9]{3,17}|0[0-9]{3})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12][0-9]|3[01])"
+_ZONE = r"(?:Z|[+-](?:(?:0[0-9]|1[0-3]):[0-5][0-9]|14:00))"
+_CLOCK = r"(?:(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]+)?|24:00:00(?:\.0+)?)"
+_DOUBLE = re.compile(rf"{_NUMBER}(?:[eE][+-]?[0-9]+)?|[+-]?INF|NaN")
+# Lexical forms of https://www.w3.org/TR/xmlschema11-2/; only here a dateTime must have its zone.
+_LEXICAL = {
+    f"{_XSD}boolean": re.compile(r"true|false|0|1"),
+    f"{_XSD}integer": re.compile(r"[+-]?[0-9]+"),
+    f"{_XSD}decimal": re.compile(_NUMBER),
+    f"{_XSD}double": _DOUBLE,
+    f"{_XSD}float": _DOUBLE,
+    f"{_XSD}date": re.compile(rf"{_DATE}{_ZONE}?"),
+    f"{_XSD}dateTime": re.compile(rf"{_DATE}T{_CLOCK}{_ZONE}"),
+    f"{_XSD}duration": re.compile(
+        r"-?P(?!\Z)(?:[0-9]+Y)?(?:[0-9]+M)?(?:[0-9]+D)?(?:T(?!\Z)(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+(?:\.[0-9]+)?S)?)?"
+    ),
+    f"{_XSD}anyURI": re.compile(r"[^\s<>\"{}|\\^`]*"),
+}
+
+
+def _is_well_formed(text: str, datatype: str) -> bool:
+    """Tell whether ``text`` is a lexical form of ``datatype``; datatypes that are not used here are left alone."""
+    form = _LEXICAL.get(datatype)
+    if form is None:
+        return True
+    match = form.fullmatch(text)
+    if match is None or "day" not in form.groupindex:
+        return match is not None
+    year = int(match["year"]) % 400 + 400  # the calendar repeats; datetime knows four digits only
+    return int(match["day"]) <= monthrange(year, int(match["month"]))[1]
+
+
+# -- SHACL ----------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _shapes() -> shacl.Shapes:
+    """Compile the shapes; immutable, so all threads share them (two that come first at one time both compile)."""
+    return shacl.Shapes.from_turtle(files("ontology").joinpath("shapes.ttl").read_text(encoding="utf-8"))
+
+
+def _shape_violations(lines: Lines, statements: list[Statement]) -> Iterator[Violation]:
+    try:
+        report = _shapes().validate_text("\n".join(lines), format="ntriples", max_results=MAX_VIOLATIONS)
+    except ValueError as error:
+        raise InvalidDocument("the graph is not a set of RDF 1.1 statements") from error
+    if report.conforms:
+        return
+    for result in report.results:
+        focus = _plain(result.focus_node)
+        path = _predicate(result.path, focus, result.value_plain, statements)
+        rule = _rule(result)
+        yield _breach(focus, path, result.value_plain, rule, result.message or rule)
+
+
+def _rule(result: shacl.Result) -> str:
+    source = result.source_shape or ""
+    named = source if source.startswith(f"<{_SHAPES}") else result.root_shape or source
+    return _plain(named).removeprefix(_SHAPES)
+
+
+def _predicate(path: str | None, focus: str, value: str | None, statements: list[Statement]) -> str | None:
+    """Return the one predicate that a result is about; an alternative path is told apart by where the value stands."""
+    if path is None or path.startswith("<"):
+        return path and _plain(path)
+    held = (
+        predicate.value
+        for subject, predicate, other in statements
+        if subject.value == focus and other.value == value and f"<{predicate.value}>" in path
+    )
+    return min(held, default=None)
+
+
+# -- words ----------------------------------------------------------------------------------------------------------------
+
+
+def _plain(term: str) -> str:
+    return term[1:-1] if term.startswith("<") else term
+
+
+def _short(iri: str) -> str:
+    """Write an IRI as people say it: the short id of a thing, the local name of a term."""
+    _, found, short = iri.partition("/id/")
+    return short if found else re.split(r"[#/]", iri)[-1]
+
+
+def _shown(value: str) -> str:
+    """Make a value fit to be shown: no credentials of a URL, bounded length."""
+    text = _USERINFO.sub("//…@", value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
