@@ -1,0 +1,90 @@
+"""What a tombstone keeps and what it drops."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from kg import jsonld, rdf
+from kg.tombstones import is_tombstone, tombstone
+
+JOB = "https://kg.example/id/prod/ml/job/train-demand-2026-11"
+AT = datetime(2026, 11, 27, 21, 51, 39, tzinfo=UTC)
+
+
+def job(**more: object) -> dict[str, object]:
+    """Describe the job whose tombstone the contract shows."""
+    run = f"{JOB}/run/7b1d2a90-1f7e-4a4e-8a4e-51a1c6f6c001"
+    return {
+        "id": JOB,
+        "type": "Job",
+        "name": "train-demand-2026-11",
+        "namespace": "ml",
+        "cluster": "https://kg.example/id/cluster/prod",
+        "application": "train-demand",
+        "phase": "Completed",
+        "container": [{"id": f"{JOB}/container/train", "type": "Container", "name": "train"}],
+        "runs": [
+            {
+                "id": run,
+                "type": "Run",
+                "startedAt": "2026-11-27T21:49:40Z",
+                "endedAt": "2026-11-27T21:49:46Z",
+                "outcome": "Completed",
+            }
+        ],
+        **more,
+    }
+
+
+def test_a_deleted_job_leaves_the_contracts_tombstone(contract: dict[str, bytes]) -> None:
+    """The contract's tombstone is exactly what remains of the job it describes."""
+    expected = rdf.parse(jsonld.inline(contract["tombstone"]), rdf.JSONLD)[None]
+
+    assert tombstone(jsonld.lines(job()), JOB, AT) == expected
+
+
+def test_a_tombstone_of_a_tombstone_is_itself() -> None:
+    """Deleting what is deleted changes nothing, not even the moment."""
+    once = tombstone(jsonld.lines(job()), JOB, AT)
+
+    assert is_tombstone(once, JOB)
+    assert tombstone(once, JOB, AT + timedelta(days=1)) is once
+
+
+def test_domain_and_manager_are_kept() -> None:
+    """Who may see it and whose it was can still be asked after the deletion."""
+    extra = {"domain": "https://kg.example/id/domain/a", "managedBy": "https://kg.example/id/prod/ml/cronjob/train"}
+    found = jsonld.compact(tombstone(jsonld.lines(job(**extra)), JOB, AT), JOB)
+
+    assert {key: found[key] for key in extra} == extra
+    assert found["formerType"] == "Job"
+    assert "phase" not in found
+
+
+def test_an_open_run_ends_with_the_deletion() -> None:
+    """A run without an end gets the moment of the deletion and the outcome Deleted, and keeps its node."""
+    node = "https://kg.example/id/prod/-/node/n1"
+    run = {"id": f"{JOB}/run/u", "type": "Run", "startedAt": "2026-11-27T21:49:40Z", "scheduledOn": node}
+    found = jsonld.compact(tombstone(jsonld.lines(job(runs=[run])), JOB, AT), JOB)
+
+    assert found["runs"] == [{**run, "endedAt": "2026-11-27T21:51:39Z", "outcome": "Deleted"}]
+
+
+@pytest.mark.parametrize(
+    ("at", "text"),
+    [
+        (AT, "2026-11-27T21:51:39Z"),
+        (AT.replace(microsecond=120_000), "2026-11-27T21:51:39.12Z"),
+        (datetime(2026, 11, 27, 22, 51, 39, tzinfo=timezone(timedelta(hours=1))), "2026-11-27T21:51:39Z"),
+    ],
+)
+def test_the_moment_is_written_as_the_engine_keeps_it(at: datetime, text: str) -> None:
+    """The lines are canonical: reading them through the engine gives them back unchanged."""
+    lines = tombstone(jsonld.lines(job()), JOB, at)
+
+    assert any(f'"{text}"' in line for line in lines)
+    assert rdf.parse(rdf.serialize(lines, rdf.NTRIPLES), rdf.NTRIPLES)[None] == lines
+    assert json.dumps(jsonld.compact(lines, JOB))
