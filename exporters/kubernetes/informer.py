@@ -1,0 +1,123 @@
+"""Source ``kubernetes``: the live objects of one cluster, as changes.
+
+One reflector thread per kind feeds one bounded backlog; ``changes`` takes from it. A kind that is forbidden or not installed
+is set aside and reported by ``status``; the others go on. Nothing is ever polled, and nothing is remembered across restarts.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from exporters.kubernetes.access import Access
+from exporters.kubernetes.backlog import Backlog
+from exporters.kubernetes.reflector import KindStatus, Reflector
+from exporters.kubernetes.timing import Timing
+from exporters.protocol import Change, Clock, Kind
+from kg.errors import InvalidSettings
+
+__all__ = ["KindStatus", "KubernetesSource", "Timing"]
+
+_POLL = 0.1  # seconds between looks at ``stop``
+_JOIN = 0.5  # seconds for the threads to end; one that still connects is a daemon and ends by itself
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123 label
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class KubernetesSource:
+    """The live objects of ``kinds`` in one cluster (``exporters.protocol.Source``).
+
+    ``namespace`` limits namespaced kinds to one namespace (default: the access's own limit); ``label_selector`` is the API's syntax.
+    ``page_size`` objects are asked for at a time where a server has no watch-list; ``capacity`` objects wait for the consumer
+    before a watch is slowed down.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        kinds: Sequence[Kind],
+        cluster: str,
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        clock: Clock = _now,
+        timing: Timing = Timing(),  # noqa: B008 — frozen
+        page_size: int = 1000,
+        capacity: int = 10_000,
+    ) -> None:
+        self._access = access
+        self._kinds = tuple(kinds)
+        self._cluster = cluster
+        self._namespace = namespace or access.namespace
+        if self._namespace and not _NAMESPACE.fullmatch(self._namespace):
+            raise InvalidSettings(f"{self._namespace!r} is not the name of a namespace")
+        self._label_selector = label_selector
+        self._clock = clock
+        self._timing = timing
+        self._page_size = page_size
+        self._capacity = capacity
+        self._backlog = Backlog(capacity)
+        self._reflectors: tuple[Reflector, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The owner recorded for graphs written from here."""
+        return f"kubernetes:{self._cluster}"
+
+    def changes(self, stop: threading.Event) -> Iterator[Change]:
+        """Yield changes for ever; end within a second after ``stop`` is set. For one consumer at a time.
+
+        A kind that is forbidden or not installed never yields ``Synced``. Raises ``SourceUnavailable`` when the server refuses
+        the credentials or the request before anything was read; every later failure is waited out.
+        """
+        self._backlog = backlog = Backlog(self._capacity)
+        self._reflectors = reflectors = tuple(self._reflector(kind, backlog) for kind in self._kinds)
+        threads = [
+            threading.Thread(target=each.run, name=f"reflector-{each.kind.plural}", daemon=True) for each in reflectors
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while not stop.is_set():
+                change = backlog.take(_POLL)
+                if change is not None:
+                    yield change
+        finally:
+            backlog.close()
+            for each in reflectors:
+                each.halt()
+            deadline = time.monotonic() + _JOIN
+            for thread in threads:
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+    def status(self) -> tuple[KindStatus, ...]:
+        """Return how each kind is doing; empty before ``changes`` began. Callable from any thread."""
+        return tuple(each.status() for each in self._reflectors)
+
+    def queue_age(self) -> float:
+        """Return how many seconds the oldest change has waited for the consumer; 0 when none waits."""
+        return self._backlog.age()
+
+    def _reflector(self, kind: Kind, backlog: Backlog) -> Reflector:
+        return Reflector(
+            self._access,
+            kind,
+            backlog,
+            self._clock,
+            self._timing,
+            path=self._path(kind),
+            label_selector=self._label_selector,
+            page_size=self._page_size,
+        )
+
+    def _path(self, kind: Kind) -> str:
+        """Return the collection's path: of one namespace where that is asked for and the kind has one."""
+        if not (self._namespace and kind.namespaced):
+            return kind.path
+        return f"{kind.path.removesuffix(kind.plural)}namespaces/{self._namespace}/{kind.plural}"
