@@ -1,0 +1,176 @@
+"""A real Prometheus on loopback for the demo and the tests: found, filled with history, started, stopped.
+
+Filling uses promtool's backfill (https://prometheus.io/docs/prometheus/latest/storage/#backfilling-from-openmetrics-format) with
+long blocks; with the default of two hours a fortnight would take minutes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import structlog
+
+from kg.errors import SourceUnavailable
+
+_log = structlog.get_logger()
+
+PACKAGES = {
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
+    "prometheus-node-exporter": "prometheus-node-exporter",
+}
+"""Binary → the Debian package that has it."""
+
+_READY_SECONDS = 60.0
+_STOP_SECONDS = 15.0
+_STARTS = 3  # another process may take the free port before the server does
+
+
+def find_binary(name: str) -> Path | None:
+    """Return where a binary is, or None; node_exporter's upstream name is known too."""
+    found = shutil.which(name) or (shutil.which("node_exporter") if name == "prometheus-node-exporter" else None)
+    return Path(found) if found else None
+
+
+def need_binary(name: str) -> Path:
+    """Return where a binary is; raises ``SourceUnavailable`` with the command that installs it."""
+    if found := find_binary(name):
+        return found
+    raise SourceUnavailable(f"{name} is not installed", hint=f"apt-get install {PACKAGES[name]}")
+
+
+def free_port() -> int:
+    """Return a port of loopback that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def backfill(openmetrics: Path, directory: Path) -> None:
+    """Write the samples of an OpenMetrics file into the storage of ``directory``; the server must not run.
+
+    Raises ``SourceUnavailable`` when promtool is missing or refuses the file.
+    """
+    storage = directory / "data"
+    storage.mkdir(parents=True, exist_ok=True)
+    # The flag is hidden and has to stand before the subcommand.
+    command = [
+        need_binary("promtool"),
+        "tsdb",
+        "create-blocks-from",
+        "--max-block-duration=744h",
+        "openmetrics",
+        openmetrics,
+        storage,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        reason = " ".join(done.stderr.split())[-300:]
+        raise SourceUnavailable(
+            f"promtool cannot backfill {openmetrics.name}: {reason}", hint="check the OpenMetrics file"
+        )
+
+
+class Server:
+    """A process of ours that serves HTTP on loopback until ``stop``; its output goes to a log file."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """Where it answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the process and wait for it."""
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def start_prometheus(
+    directory: Path,
+    *,
+    targets: Mapping[str, str] | None = None,
+    scrape_interval: str = "15s",
+    arguments: Sequence[str] = (),
+) -> Server:
+    """Start Prometheus on the storage of ``directory`` and wait until it is ready; nothing in it expires.
+
+    ``targets`` maps a job to the host:port it is scraped from. Raises ``SourceUnavailable`` with the end of its log.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    jobs = [{"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in (targets or {}).items()]
+    config = directory / "prometheus.yml"
+    config.write_text(
+        json.dumps({"global": {"scrape_interval": scrape_interval}, "scrape_configs": jobs}), encoding="utf-8"
+    )
+    command = [
+        str(need_binary("prometheus")),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={directory / 'data'}",
+        "--storage.tsdb.retention.time=3650d",
+        *arguments,
+    ]
+    return _start(command, "--web.listen-address=127.0.0.1:{port}", "/-/ready", directory / "prometheus.log")
+
+
+def start_node_exporter(directory: Path) -> Server:
+    """Start node-exporter, which measures this very machine; raises ``SourceUnavailable``."""
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [str(need_binary("prometheus-node-exporter"))]
+    return _start(command, "--web.listen-address=127.0.0.1:{port}", "/", directory / "node-exporter.log")
+
+
+def _start(command: list[str], listen: str, ready: str, log: Path) -> Server:
+    for _ in range(_STARTS):
+        port = free_port()
+        with log.open("wb") as output:
+            process = subprocess.Popen([*command, listen.format(port=port)], stdout=output, stderr=output)  # noqa: S603
+        server = Server(process, port)
+        if _wait_ready(server, ready):
+            _log.info("server_started", command=Path(command[0]).name, port=port, pid=process.pid)
+            return server
+        server.stop()
+        if b"address already in use" not in log.read_bytes():
+            break
+    tail = " ".join(log.read_text(errors="replace").split())[-300:]
+    raise SourceUnavailable(f"{Path(command[0]).name} did not start: {tail}", hint=f"see {log}")
+
+
+def _wait_ready(server: Server, path: str) -> bool:
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline and server.process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=2)
+        try:
+            connection.request("GET", path)
+            if connection.getresponse().status == 200:
+                return True
+        except (OSError, http.client.HTTPException):
+            pass  # not listening yet; the deadline decides
+        finally:
+            connection.close()
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,213 @@
+"""What the graph knows that resolving needs: an entity, its stored metrics, the pods that ran for it, datasources.
+
+Bounded look-ups on the contract's graph shape; IRIs go in as terms, and the only text put into a query is our own timestamps.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from kg.errors import InvalidInput, ResourceNotFound
+from kg.iris import Iris, ObjectName
+from kg.jsonld import NAMESPACE
+from kg.store.protocol import Row, Store
+from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_url
+from kg.telemetry.describe import WORKLOAD_KINDS, Scope
+from kg.telemetry.durations import parse_duration
+
+MAX_PODS = 10_000
+"""Pods of one workload in one window that are named one by one; beyond it the name pattern is asked for."""
+
+_PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
+PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
+"""
+_ENTITY = """SELECT ?type ?former ?domain ?workload WHERE {
+  ?entity a ?type . OPTIONAL { ?entity drumlin:formerType ?former } OPTIONAL { ?entity drumlin:domain ?domain }
+  OPTIONAL { ?entity drumlin:managedBy ?workload } } LIMIT 10"""
+_METRICS = """SELECT ?metric ?unit ?quantity ?type ?query ?datasource WHERE {
+  ?entity drumlin:telemetry ?telemetry . ?telemetry dcterms:hasPart ?part . ?part drumlin:name ?metric .
+  OPTIONAL { ?part drumlin:unit ?unit } OPTIONAL { ?part drumlin:quantity ?quantity } OPTIONAL { ?part drumlin:metricType ?type }
+  OPTIONAL { ?part dcat:distribution ?at . ?at drumlin:query ?query ; dcat:accessService ?datasource } } LIMIT 1000"""
+_LOGS = """SELECT ?datasource WHERE {
+  ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:logs ; dcat:distribution ?at .
+  ?at dcat:accessService ?datasource } LIMIT 100"""
+_RUNS = """?run drumlin:runOf ?pod ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"""
+_PODS = (
+    f"SELECT DISTINCT ?pod ?start WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_PODS + 1}"
+)
+_JOB_PODS = (
+    f"SELECT DISTINCT ?pod ?start WHERE {{ ?job drumlin:managedBy ?entity . ?pod drumlin:managedBy ?job . {_RUNS} FILTER(%s) }}"
+    f" LIMIT {MAX_PODS + 1}"
+)
+_OWN_RUNS = (
+    "SELECT ?start WHERE { ?run drumlin:runOf ?entity ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"
+    " FILTER(%s) } ORDER BY ?start LIMIT 1"
+)
+_DATASOURCES = """SELECT ?datasource ?name ?kind ?url ?domain ?interval WHERE {
+  ?datasource a drumlin:Datasource ; drumlin:name ?name ; drumlin:datasourceType ?kind ; dcat:endpointURL ?url .
+  OPTIONAL { ?datasource drumlin:domain ?domain } OPTIONAL { ?datasource drumlin:scrapeInterval ?interval } } LIMIT 1000"""
+
+_SCOPES: Mapping[str, Scope] = {
+    "Pod": "Pod",
+    "Node": "Node",
+    "Domain": "Domain",
+    "GlaciationNode": "Domain",
+    "Cluster": "Cluster",
+    **dict.fromkeys(WORKLOAD_KINDS, "Workload"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """An entity that has telemetry. ``kind`` is its type, or its former one when it is a tombstone."""
+
+    iri: str
+    kind: str
+    scope: Scope
+    cluster: str
+    namespace: str | None
+    name: str
+    domain: str | None
+    workload: str | None
+
+    @property
+    def describer(self) -> str:
+        """The entity whose graph holds the stored telemetry: a pod's is its workload's."""
+        return self.workload or self.iri if self.scope == "Pod" else self.iri
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMetric:
+    """A metric as the graph describes it; ``queries`` are stored queries by the IRI of their datasource."""
+
+    name: str
+    unit: str
+    quantity: str
+    metric_type: str
+    queries: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Names of the pods that ran in a window, and since when any of them is known; ``complete`` False: there were too many."""
+
+    names: tuple[str, ...]
+    since: datetime | None
+    complete: bool = True
+
+
+class TelemetryGraph:
+    """Reads what resolving needs from a store."""
+
+    def __init__(self, store: Store, iris: Iris) -> None:
+        self._store = store
+        self._iris = iris
+
+    def entity(self, id_or_iri: str) -> Entity:
+        """Find an entity by IRI or short id; raises ``ResourceNotFound``, with a near name where there is one."""
+        iri = self._iris.expand(id_or_iri)
+        rows = self._ask(_ENTITY, iri)
+        if not rows:
+            raise ResourceNotFound(f"there is no {self._iris.short(iri)}", hint=self._near(iri), detail={"id": iri})
+        kinds = [_local(row[key]) for row in rows for key in ("type", "former") if key in row]
+        kind = next((kind for kind in kinds if kind in _SCOPES), None)
+        if kind is None:
+            what = next((kind for kind in kinds if kind != "Tombstone"), kinds[0])
+            raise ResourceNotFound(
+                f"{self._iris.short(iri)} is a {what}, which has no telemetry",
+                hint="workloads, pods, nodes, domains and clusters have",
+            )
+        named = self._iris.parse(iri).name
+        cluster, namespace = (named.cluster, named.namespace) if isinstance(named, ObjectName) else (named.name, None)
+        return Entity(
+            iri=iri,
+            kind=kind,
+            scope=_SCOPES[kind],
+            cluster=cluster,
+            namespace=namespace,
+            name=named.name,
+            domain=rows[0].get("domain"),
+            workload=rows[0].get("workload"),
+        )
+
+    def _near(self, iri: str) -> str:
+        """Suggest the graph with the nearest name, looked for in the same namespace, then in the same cluster."""
+        wanted = self._iris.short(iri)
+        for depth in (2, 1):
+            prefix = "/".join(wanted.split("/")[:depth]) + "/"
+            known = [
+                self._iris.short(each.graph)
+                for each in self._store.entries(prefix=self._iris.root + prefix, limit=5000)
+            ]
+            if near := difflib.get_close_matches(wanted, known, n=1, cutoff=0.8):
+                return f"did you mean {near[0]}?"
+        return "list what there is with /subgraphs or drumlin get"
+
+    def metrics(self, iri: str) -> dict[str, StoredMetric]:
+        """Return the metrics that an entity's graph describes, by name."""
+        found: dict[str, StoredMetric] = {}
+        queries: dict[str, dict[str, str]] = {}
+        for row in self._ask(_METRICS, iri):
+            name = row["metric"]
+            held = queries.setdefault(name, {})
+            if "query" in row:
+                held[row["datasource"]] = row["query"]
+            words = [_local(row.get(key, "")) for key in ("quantity", "type")]
+            found[name] = StoredMetric(name, row.get("unit", "1"), words[0], words[1], held)
+        return found
+
+    def log_datasources(self, iri: str) -> set[str]:
+        """Return the IRIs of the datasources that hold an entity's logs as its graph says."""
+        return {row["datasource"] for row in self._ask(_LOGS, iri)}
+
+    def pods(self, entity: Entity, start: datetime, end: datetime) -> Pods:
+        """Return the pods whose runs overlap the span, of the workload itself and (for a CronJob) of its jobs."""
+        rows = self._ask(_PODS % _overlap(start, end), entity.iri)
+        if entity.kind == "CronJob":
+            rows += self._ask(_JOB_PODS % _overlap(start, end), entity.iri)
+        names, starts = set(), []
+        for row in rows:
+            parsed = self._iris.parse(row["pod"]).name
+            if isinstance(parsed, ObjectName) and parsed.kind == "pod":  # a CronJob manages jobs, which run as well
+                names.add(parsed.name)
+                starts.append(_time(row["start"]))
+        complete = len(rows) <= MAX_PODS
+        return Pods(tuple(sorted(names)) if complete else (), min(starts, default=None), complete)
+
+    def ran(self, entity: Entity, start: datetime, end: datetime) -> datetime | None:
+        """Return when the entity's earliest run that overlaps the span began, or None when none does."""
+        rows = self._ask(_OWN_RUNS % _overlap(start, end), entity.iri)
+        return _time(rows[0]["start"]) if rows else None
+
+    def datasources(self) -> Iterator[Datasource]:
+        """Yield the datasources that the graph describes; without access, since a document cannot grant it."""
+        for row in self._store.look_up(_PREFIXES + _DATASOURCES):
+            kind = _local(row["kind"])
+            if kind not in ("prometheus", "loki", "grafana"):
+                continue
+            try:
+                url = clean_url(row["url"])
+                interval = parse_duration(row["interval"]) if "interval" in row else DEFAULT_SCRAPE_INTERVAL
+            except InvalidInput:
+                continue  # written by hand and unusable: it cannot be resolved against
+            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval)  # type: ignore[arg-type]
+
+    def _ask(self, query: str, entity: str) -> list[Row]:
+        return self._store.look_up(_PREFIXES + query, {"entity": entity})
+
+
+def _overlap(start: datetime, end: datetime) -> str:
+    first, last = (f'"{at.astimezone(UTC).isoformat().replace("+00:00", "Z")}"^^xsd:dateTime' for at in (start, end))
+    return f"?start <= {last} && (!BOUND(?end) || ?end >= {first})"
+
+
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _local(iri: str) -> str:
+    return iri.removeprefix(NAMESPACE)

@@ -1,0 +1,243 @@
+"""Series on a grid: which timestamps are asked for, and how what came back becomes one Arrow table.
+
+The grid is aligned to the epoch in UTC (every timestamp is a multiple of the step), so that two fetches of overlapping windows
+ask for the same points and caches can serve them. Points that a server left out stay null and are reported; nothing is ever
+interpolated unless it was asked for, and then that is reported too. No I/O here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Literal, NamedTuple, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kg.errors import InvalidInput
+from kg.telemetry.durations import parse_duration
+
+MAX_POINTS = 11_000
+"""Points that Prometheus answers per series and query; computed beforehand, since its own message misleads."""
+
+_STEPS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
+_DAY = 86_400
+_SECOND = timedelta(seconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Gaps = Literal["null", "ffill", "linear", "drop"]
+"""What happens to missing points: kept as null, filled with the last value, on a straight line, or their rows dropped."""
+
+Step = str | timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A span of time, both ends with a zone; ``InvalidInput`` when a zone is missing or the end is not after the start."""
+
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        if self.start.tzinfo is None or self.end.tzinfo is None:
+            raise InvalidInput("a time without a zone is ambiguous", hint="write 2026-11-27T00:00:00Z")
+        if self.end <= self.start:
+            raise InvalidInput(f"the window ends ({self.end.isoformat()}) before it starts ({self.start.isoformat()})")
+        if self.start < _EPOCH:
+            raise InvalidInput("the window starts before 1970, where no server has anything")
+
+    @classmethod
+    def last(cls, length: str | timedelta, now: datetime) -> Self:
+        """Return the window of this length (``30d``, ``P1D``) that ends ``now``."""
+        span = parse_duration(length) if isinstance(length, str) else length
+        try:
+            return cls(now - span, now)
+        except OverflowError as error:
+            raise InvalidInput(f"{length} is longer than the calendar") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Aligned timestamps: from ``start`` to ``end``, both included, every ``step``; all in whole seconds since the epoch."""
+
+    start: int
+    end: int
+    step: int
+
+    @classmethod
+    def over(cls, window: Window, step: timedelta) -> Self:
+        """Return the grid's points inside a window; raises ``InvalidInput`` when there is none or the step is not whole seconds."""
+        seconds = step // timedelta(seconds=1)
+        if seconds < 1 or step % timedelta(seconds=1):
+            raise InvalidInput(
+                f"a step of {step.total_seconds():g} s is not offered", hint="whole seconds, at least one"
+            )
+        start = -(-_ceil(window.start) // seconds) * seconds
+        end = int(window.end.timestamp() // seconds) * seconds
+        if end < start:
+            raise InvalidInput(f"no multiple of the step ({seconds} s) lies in the window", hint="take a shorter step")
+        return cls(start, end, seconds)
+
+    @property
+    def points(self) -> int:
+        """How many timestamps there are."""
+        return (self.end - self.start) // self.step + 1
+
+    @property
+    def window(self) -> tuple[datetime, datetime]:
+        """First and last timestamp."""
+        return moment(self.start), moment(self.end)
+
+    def chunks(self, limit: int = MAX_POINTS) -> Iterator[Grid]:
+        """Yield the grid in parts of at most ``limit`` points that do not overlap."""
+        for start in range(self.start, self.end + 1, limit * self.step):
+            yield Grid(start, min(self.end, start + (limit - 1) * self.step), self.step)
+
+    def halves(self) -> tuple[Grid, Grid]:
+        """Return both halves of a grid of two points or more."""
+        first, second = self.chunks((self.points + 1) // 2)
+        return first, second
+
+
+def moment(seconds: int) -> datetime:
+    """Return the UTC time of seconds since the epoch."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def choose_step(window: Window, step: Step, scrape_interval: timedelta) -> timedelta:
+    """Return the step to use: as asked, or for ``auto`` (and None) the shortest usual one whose points fit in one query.
+
+    An automatic step is at least as long as the scrape interval and a minute.
+    """
+    if isinstance(step, timedelta):
+        return step
+    if step is not None and step != "auto":
+        return parse_duration(step)
+    length = (window.end - window.start).total_seconds()
+    shortest = max(length / MAX_POINTS, scrape_interval.total_seconds(), 60)
+    usual = next((each for each in _STEPS if each >= shortest), None)
+    return timedelta(seconds=usual or -(-shortest // _DAY) * _DAY)
+
+
+def rate_window(step: timedelta, scrape_interval: timedelta) -> timedelta:
+    """Return the range that a rate looks back at each point: no gap between points, and four scrapes at least."""
+    return max(step, 4 * scrape_interval)
+
+
+class Samples(NamedTuple):
+    """Values as a server sent them: ascending ``seconds`` since the epoch (int64) and ``values`` (float64, may be NaN or Inf)."""
+
+    seconds: pa.Int64Array
+    values: pa.DoubleArray
+
+
+class Placed(NamedTuple):
+    """Values on the grid, null where there is none, and how many were there but not finite (NaN, Inf)."""
+
+    values: pa.DoubleArray
+    not_finite: int
+
+
+def place(samples: Sequence[Samples], grid: Grid) -> Placed:
+    """Put samples onto the grid; every point of it gets exactly one value or null."""
+    seconds = pa.concat_arrays([each.seconds for each in samples] or [pa.array([], pa.int64())])
+    values = pa.concat_arrays([each.values for each in samples] or [pa.array([], pa.float64())])
+    if len(seconds) != grid.points:
+        expected = pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
+        values = values.take(pc.index_in(expected, value_set=seconds))
+    finite = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
+    return Placed(finite, finite.null_count - values.null_count)
+
+
+class Gap(NamedTuple):
+    """A run of missing points: the first and the last of them."""
+
+    start: datetime
+    end: datetime
+
+
+def gaps_of(values: pa.DoubleArray, grid: Grid) -> tuple[Gap, ...]:
+    """Return the runs of nulls, in order."""
+    if not values.null_count:
+        return ()
+    found: list[list[int]] = []
+    for position in pc.indices_nonzero(values.is_null()).to_pylist():
+        if found and found[-1][1] == position - 1:
+            found[-1][1] = position
+        else:
+            found.append([position, position])
+    return tuple(Gap(*(moment(grid.start + at * grid.step) for at in gap)) for gap in found)
+
+
+def fill(values: pa.DoubleArray, gaps: Gaps) -> pa.DoubleArray:
+    """Fill nulls as asked; what has no value before it (``linear``: on either side) stays null."""
+    if gaps == "ffill":
+        return pc.fill_null_forward(values)
+    if gaps == "linear" and values.null_count:
+        return pa.array(_straight(values.to_pylist()), pa.float64())
+    return values
+
+
+def _straight(values: list[float | None]) -> list[float | None]:
+    known = [position for position, value in enumerate(values) if value is not None]
+    for left, right in pairwise(known):
+        low, high = values[left], values[right]
+        if right - left > 1 and low is not None and high is not None:
+            for position in range(left + 1, right):
+                share = (position - left) / (right - left)
+                values[position] = low * (1 - share) + high * share
+    return values
+
+
+class Key(NamedTuple):
+    """Which series: the entity's short id and the metric."""
+
+    unique_id: str
+    metric: str
+
+
+class Column(NamedTuple):
+    """One series ready for the table."""
+
+    key: Key
+    unit: str
+    values: pa.DoubleArray
+
+
+SCHEMA = pa.schema(
+    [
+        ("unique_id", pa.dictionary(pa.int32(), pa.string())),
+        ("ds", pa.timestamp("ms", "UTC")),
+        ("y", pa.float64()),
+        ("metric", pa.dictionary(pa.int32(), pa.string())),
+        ("unit", pa.dictionary(pa.int32(), pa.string())),
+    ]
+)
+"""Of every table: one row per series and timestamp, the long form that forecasting libraries read."""
+
+
+def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
+    """Stack series into one table, in the order given; ``gaps`` has been applied to the values except for ``drop``."""
+    seconds = pa.array(range(grid.start * 1000, (grid.end + 1) * 1000, grid.step * 1000), pa.int64())
+    stamps = seconds.cast(pa.timestamp("ms", "UTC"))
+    words = [pa.array(sorted({word(each) for each in columns}), pa.string()) for word in _WORDS]
+    batches = [_batch(column, stamps, words) for column in columns]
+    table = pa.Table.from_batches(batches, SCHEMA)
+    return table.filter(pc.is_valid(table["y"])) if gaps == "drop" else table
+
+
+_WORDS: tuple[Callable[[Column], str], ...] = (
+    lambda each: each.key.unique_id,
+    lambda each: each.key.metric,
+    lambda each: each.unit,
+)
+
+
+def _batch(column: Column, stamps: pa.Array, words: Sequence[pa.Array]) -> pa.RecordBatch:
+    def same(which: int) -> pa.Array:
+        index = pc.index(words[which], _WORDS[which](column)).as_py()
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(index, pa.int32()), len(stamps)), words[which])
+
+    return pa.RecordBatch.from_arrays([same(0), stamps, column.values, same(1), same(2)], schema=SCHEMA)
