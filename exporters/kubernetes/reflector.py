@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 _STUBBORN = 5  # refusals in a row after which the version itself is suspected
 _MOST_PATIENCE = 64
+_PASSING = {403, 410, 429, 503, 504}  # says nothing about whether the server knows watch-lists
 
 
 class ApiFailed(SourceUnavailable):
@@ -46,7 +47,7 @@ class _NoInitialEnd(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KindStatus:
-    """How one kind is doing; ages in seconds, None before the first. ``relists`` counts lists after the first one began."""
+    """How one kind is doing; ages in seconds, None before the first. ``relists`` counts lists begun after ``Synced``."""
 
     kind: Kind
     synced: bool = False
@@ -67,7 +68,7 @@ class _Tally:
     synced: bool = False
     forbidden: bool = False
     absent: bool = False
-    lists: int = 0
+    relists: int = 0
     gone410: int = 0
     rejected: int = 0
     event: float | None = None  # time.monotonic()
@@ -142,7 +143,7 @@ class Reflector:
             objects=len(self._known),
             event_age=None if tally.event is None else now - tally.event,
             bookmark_age=None if tally.bookmark is None else now - tally.bookmark,
-            relists=max(0, tally.lists - 1),
+            relists=tally.relists,
             gone410=tally.gone410,
             rejected=tally.rejected,
         )
@@ -193,7 +194,7 @@ class Reflector:
         tally, listing = self._tally, self._version is None
         if error.status in (400, 422) and listing and self._watch_list:
             return self._without_watch_list()
-        if listing and self._watch_list and isinstance(error, ApiFailed) and error.status != 410:
+        if listing and self._watch_list and isinstance(error, ApiFailed) and error.status not in _PASSING:
             return self._without_watch_list()  # e.g. 500 inside a 200: an etcd that cannot report progress
         if error.status in (400, 401, 422) and not tally.synced:
             raise error
@@ -276,7 +277,7 @@ class Reflector:
         return page
 
     def _listing(self) -> set[str]:
-        self._tally.lists += 1
+        self._tally.relists += self._tally.synced
         return set()
 
     def _served(self) -> None:
