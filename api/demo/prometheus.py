@@ -63,14 +63,15 @@ def backfill(openmetrics: Path, directory: Path) -> None:
     storage = directory / "data"
     storage.mkdir(parents=True, exist_ok=True)
     # The flag is hidden and has to stand before the subcommand.
+    blocks = "--max-block-duration=744h"
     command = [
-        need_binary("promtool"),
+        str(need_binary("promtool")),
         "tsdb",
         "create-blocks-from",
-        "--max-block-duration=744h",
+        blocks,
         "openmetrics",
-        openmetrics,
-        storage,
+        str(openmetrics),
+        str(storage),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:

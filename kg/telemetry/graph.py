@@ -24,26 +24,24 @@ MAX_PODS = 10_000
 _PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
 """
-_ENTITY = """SELECT ?type ?former ?domain ?workload WHERE {
+_ENTITY = """SELECT ?entity ?type ?former ?domain ?workload WHERE {
   ?entity a ?type . OPTIONAL { ?entity drumlin:formerType ?former } OPTIONAL { ?entity drumlin:domain ?domain }
   OPTIONAL { ?entity drumlin:managedBy ?workload } } LIMIT 10"""
-_METRICS = """SELECT ?metric ?unit ?quantity ?type ?query ?datasource WHERE {
+_METRICS = """SELECT ?entity ?metric ?unit ?quantity ?type ?query ?datasource WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry dcterms:hasPart ?part . ?part drumlin:name ?metric .
   OPTIONAL { ?part drumlin:unit ?unit } OPTIONAL { ?part drumlin:quantity ?quantity } OPTIONAL { ?part drumlin:metricType ?type }
   OPTIONAL { ?part dcat:distribution ?at . ?at drumlin:query ?query ; dcat:accessService ?datasource } } LIMIT 1000"""
-_LOGS = """SELECT ?datasource WHERE {
+_LOGS = """SELECT ?entity ?datasource WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:logs ; dcat:distribution ?at .
   ?at dcat:accessService ?datasource } LIMIT 100"""
 _RUNS = """?run drumlin:runOf ?pod ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"""
-_PODS = (
-    f"SELECT DISTINCT ?pod ?start WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_PODS + 1}"
-)
+_PODS = f"SELECT DISTINCT ?entity ?pod ?start WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_PODS + 1}"
 _JOB_PODS = (
-    f"SELECT DISTINCT ?pod ?start WHERE {{ ?job drumlin:managedBy ?entity . ?pod drumlin:managedBy ?job . {_RUNS} FILTER(%s) }}"
+    f"SELECT DISTINCT ?entity ?pod ?start WHERE {{ ?job drumlin:managedBy ?entity . ?pod drumlin:managedBy ?job . {_RUNS} FILTER(%s) }}"
     f" LIMIT {MAX_PODS + 1}"
 )
 _OWN_RUNS = (
-    "SELECT ?start WHERE { ?run drumlin:runOf ?entity ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"
+    "SELECT ?entity ?start WHERE { ?run drumlin:runOf ?entity ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"
     " FILTER(%s) } ORDER BY ?start LIMIT 1"
 )
 _DATASOURCES = """SELECT ?datasource ?name ?kind ?url ?domain ?interval WHERE {

@@ -69,13 +69,11 @@ class Grid:
     @classmethod
     def over(cls, window: Window, step: timedelta) -> Self:
         """Return the grid's points inside a window; raises ``InvalidInput`` when there is none or the step is not whole seconds."""
-        seconds = step // timedelta(seconds=1)
-        if seconds < 1 or step % timedelta(seconds=1):
-            raise InvalidInput(
-                f"a step of {step.total_seconds():g} s is not offered", hint="whole seconds, at least one"
-            )
-        start = -(-_ceil(window.start) // seconds) * seconds
-        end = int(window.end.timestamp() // seconds) * seconds
+        seconds = step // _SECOND
+        if not 1 <= seconds <= 366 * _DAY or step % _SECOND:
+            raise InvalidInput(f"a step of {step.total_seconds():g} s is not offered", hint="whole seconds, 1s to 366d")
+        start = -((_EPOCH - window.start) // step) * seconds
+        end = (window.end - _EPOCH) // step * seconds
         if end < start:
             raise InvalidInput(f"no multiple of the step ({seconds} s) lies in the window", hint="take a shorter step")
         return cls(start, end, seconds)

@@ -1,0 +1,160 @@
+"""A real Prometheus on loopback, filled with samples whose series can be computed by hand."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from api.demo import prometheus as servers
+from kg.settings import DatasourceSettings
+from kg.telemetry.datasources import Datasource
+from tests.unit.telemetry_store import IRIS
+
+T0 = datetime(2026, 11, 1, tzinfo=UTC)
+"""When the samples begin; one a minute follows."""
+DAYS = 10
+CADVISOR = {"job": "kubelet", "metrics_path": "/metrics/cadvisor"}
+NODE = {"job": "node-exporter", "instance": "edge-a-1"}
+
+
+def minutes(first: int, end: int) -> range:
+    """Return the minutes since ``T0`` at which there is a sample."""
+    return range(first, end)
+
+
+def available(minute: int) -> int:
+    """Return the free memory of the node at a minute: rugged, so that a shifted point shows."""
+    return 1_000_000 + minute * 7919 % 10_007
+
+
+def odd_values() -> list[str]:
+    """Return about a hundred label values that have broken clients elsewhere, with as many random ones."""
+    known = [
+        "a.b",
+        "a|b",
+        'q"uote',
+        "back\\slash",
+        "new\nline",
+        "{x}",
+        "a+b",
+        "(",
+        "[",
+        "^$",
+        "'",
+        "`",
+        "%41",
+        "\u00a0",
+        "ü😀",
+    ]
+    known += [
+        "x'} or vector(42) or up{job='x",
+        '"} or vector(42) or up{a="',
+        "\\",
+        "\\n",
+        "tab\tbed",
+        "#c",
+        "a&b~c-d",
+        ".*",
+        "南京",
+    ]
+    draw = random.Random(7)
+    alphabet = "ab01-._\"'`\\|()[]{}^$+*?#&%~\n\t é😀\u2028\u00a0"
+    return known + sorted({"".join(draw.choices(alphabet, k=draw.randint(1, 12))) for _ in range(90)} - set(known))
+
+
+class _OpenMetrics:
+    """Collects series and writes them as promtool reads them."""
+
+    def __init__(self) -> None:
+        self._families: dict[tuple[str, str], list[str]] = {}
+
+    def add(self, metric: str, labels: dict[str, str], values: dict[int, object]) -> None:
+        escaped = {name: v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for name, v in labels.items()}
+        written = ",".join(f'{name}="{value}"' for name, value in escaped.items())
+        kind = "counter" if metric.endswith("_total") else "gauge"
+        start = int(T0.timestamp())
+        lines = [f"{metric}{{{written}}} {value} {start + 60 * minute}" for minute, value in values.items()]
+        self._families.setdefault((metric.removesuffix("_total"), kind), []).extend(lines)
+
+    def write(self, path: Path) -> None:
+        with path.open("w", encoding="utf-8", newline="\n") as out:
+            for (family, kind), lines in self._families.items():
+                out.write(f"# TYPE {family} {kind}\n" + "\n".join(lines) + "\n")
+            out.write("# EOF\n")
+
+
+def _fill(samples: _OpenMetrics) -> None:
+    app = {**CADVISOR, "namespace": "payments", "container": "checkout"}
+    cpu = "container_cpu_usage_seconds_total"
+    # Half a core for two hours, restarted after one (the counter has 30 s again at 1:00); then its successor, a quarter core.
+    samples.add(
+        cpu, {**app, "pod": "checkout-86b96c86dc-aaaaa"}, {m: 30 * (m if m < 60 else m - 59) for m in minutes(0, 120)}
+    )
+    samples.add(cpu, {**app, "pod": "checkout-86b96c86dc-bbbbb"}, {m: 15 * (m - 120) for m in minutes(120, 240)})
+    # Somebody else's pod whose name looks like one of checkout's.
+    samples.add(cpu, {**app, "pod": "checkout-77777777-zzzzz"}, {m: 600 * m for m in minutes(0, 240)})
+    memory = "container_memory_working_set_bytes"
+    ledger = {**CADVISOR, "namespace": "payments", "container": "ledger", "pod": "ledger-797bcddfd6-n9hxf"}
+    samples.add(memory, ledger, {m: 1000 + m for m in [*minutes(0, 60), *minutes(120, 240)]})  # an hour without scrapes
+    for number, value in enumerate(odd_values()):
+        samples.add(
+            memory, {**CADVISOR, "namespace": "odd", "container": "c", "pod": value}, dict.fromkeys(range(6), number)
+        )
+        samples.add(
+            memory, {**CADVISOR, "namespace": value, "container": "c", "pod": "odd"}, dict.fromkeys(range(6), number)
+        )
+    renamed = {**CADVISOR, "namespace": "payments", "container": "ledger", "pod_name": "ledger-797bcddfd6-n9hxf"}
+    samples.add("container_fs_usage_bytes", renamed, dict.fromkeys(minutes(0, 240), 4096))
+    network = {**CADVISOR, "job": "cadvisor", "namespace": "payments", "pod": "ledger-797bcddfd6-n9hxf"}
+    samples.add("container_network_receive_bytes_total", network, {m: 6000 * m for m in minutes(0, 240)})
+    samples.add(
+        "kepler_container_joules_total", {"pod_name": "ledger-797bcddfd6-n9hxf"}, {m: m for m in minutes(0, 240)}
+    )
+    samples.add("node_memory_MemTotal_bytes", NODE, dict.fromkeys(minutes(0, DAYS * 1440), 4_000_000))
+    samples.add("node_memory_MemAvailable_bytes", NODE, {m: available(m) for m in minutes(0, DAYS * 1440)})
+    broken = {**NODE, "instance": "edge-b-1"}
+    samples.add("node_memory_MemTotal_bytes", broken, dict.fromkeys(minutes(0, 60), 4))
+    samples.add(
+        "node_memory_MemAvailable_bytes", broken, {m: {10: "NaN", 20: "-Inf"}.get(m, 1) for m in minutes(0, 60)}
+    )
+
+
+@dataclass(frozen=True)
+class RealPrometheus:
+    """The running server and how to get at it."""
+
+    url: str
+
+    def datasource(self, **more: object) -> Datasource:
+        """Return it as a configured datasource, scraped once a minute."""
+        given = {"name": "prometheus-main", "kind": "prometheus", "url": self.url, "scrape_interval": "60s", **more}
+        return Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
+
+
+def at(minute: float) -> datetime:
+    """Return the time of a minute since ``T0``."""
+    return T0 + timedelta(minutes=minute)
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
+    """Start a real Prometheus with known samples; skip, except in CI, where it is not installed."""
+    missing = [name for name in ("prometheus", "promtool") if servers.find_binary(name) is None]
+    if missing:
+        reason = f"{missing[0]} is not installed: apt-get install prometheus"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    directory = tmp_path_factory.mktemp("prometheus")
+    samples = _OpenMetrics()
+    _fill(samples)
+    samples.write(directory / "samples.om")
+    servers.backfill(directory / "samples.om", directory)
+    with servers.start_prometheus(directory, arguments=["--query.max-samples=50000"]) as server:
+        yield RealPrometheus(server.url)
