@@ -1,0 +1,86 @@
+"""What a renderer may ask: names, the settings that shape documents, and the facts that other objects have told.
+
+A renderer stays pure: with equal facts, an equal manifest gives an equal document. The context notes which facts were read,
+so that the pipeline renders again when one of them changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from exporters.facts import Facts
+from exporters.protocol import Topic
+from kg.iris import Iris
+from kg.jsonld import NodeDocument
+from kg.settings import Settings
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.describe import Subject, describe
+from kg.telemetry.templates import Catalogue
+
+DATASOURCES: Topic = ("datasources",)
+"""The topic of discovered datasources; whoever has telemetry reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is configured: it is the same for all entities of a cluster and does not change while the process lives."""
+
+    settings: Settings
+    iris: Iris
+    catalogue: Catalogue
+    datasources: tuple[Datasource, ...]
+
+    @property
+    def cluster(self) -> str:
+        """IRI of the cluster."""
+        return self.iris.cluster(self.settings.cluster)
+
+    @property
+    def hosting_domain(self) -> str:
+        """IRI of the domain whose cluster this is."""
+        return self.iris.domain(self.settings.domain.id)
+
+    def object(self, namespace: str | None, kind: str, name: str, group: str = "") -> str:
+        """Return the IRI of an object of the cluster."""
+        return self.iris.object(self.settings.cluster, namespace, kind, name, group)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The surroundings of one entity while it is rendered.
+
+    ``discovered`` are the datasources that the cluster holds beside the configured ones; ``runs`` are the documents of the
+    entity's incarnations.
+    """
+
+    entity: str
+    around: Surroundings
+    facts: Facts
+    discovered: Sequence[Datasource] = ()
+    runs: Sequence[NodeDocument] = ()
+
+    @property
+    def cluster_name(self) -> str:
+        """The plain name of the cluster."""
+        return self.around.settings.cluster
+
+    def told(self, topic: Topic) -> list[Any]:
+        """Return what other objects have told on ``topic``."""
+        return self.facts.read(self.entity, topic)
+
+    def labels(self, labels: Mapping[str, str] | None) -> list[str]:
+        """Return the labels that the settings keep, as ``key=value``."""
+        return [f"{key}={value}" for key, value in (labels or {}).items() if kept(key, self.around.settings.labels)]
+
+    def telemetry(self, subject: Subject) -> list[NodeDocument]:
+        """Return the telemetry of the entity in every datasource there is."""
+        self.told(DATASOURCES)
+        around = self.around
+        return describe(subject, around.catalogue, (*around.datasources, *self.discovered), around.iris)
+
+
+def kept(key: str, allowed: Sequence[str]) -> bool:
+    """Tell whether a label is on the allow-list: by its key, or by a prefix that ends in ``*``."""
+    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in allowed)

@@ -1,0 +1,211 @@
+"""One run of the pipeline over one source: what to write, and when.
+
+Gathering ends when every kind is complete; everything is written then, in bulk. Afterwards each object has its own window: its first
+change is written at once, later ones together when the window is over.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from exporters import hosting
+from exporters.context import Surroundings
+from exporters.entities import Entities
+from exporters.protocol import Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
+from exporters.recall import recall, runs_of
+from exporters.sink import Sink, write
+from exporters.tombstones import tombstone
+from kg.errors import DrumlinError
+from kg.jsonld import lines
+from kg.store.protocol import GraphWrite
+from kg.telemetry.datasources import Datasource
+
+log = structlog.get_logger()
+
+PATIENCE_SECONDS = 30.0
+"""So long gathering waits for a kind of which nothing comes, for instance because it is forbidden."""
+IDLE_SECONDS = 0.5
+_MOST_LISTED = 1000
+_MOST_WINDOWS = 20_000
+
+
+@dataclass
+class Summary:
+    """What was done. ``objects`` counts what exists by kind; ``written``, ``unchanged`` and ``gone`` count graphs.
+
+    ``rejected`` lists what could not be read, rendered or written: where it stood and why, at most a thousand.
+    """
+
+    objects: Counter[str] = field(default_factory=Counter)
+    written: int = 0
+    unchanged: int = 0
+    gone: int = 0
+    rejected: list[Rejected] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        """Say it in one line."""
+        return (
+            f"{self.objects.total()} objects: {self.written} graphs written, {self.unchanged} unchanged, "
+            f"{self.gone} gone, {len(self.rejected)} rejected"
+        )
+
+
+class Following:
+    """The state of one run. Not for use by several threads."""
+
+    def __init__(
+        self, sink: Sink, around: Surroundings, owner: str, kinds: frozenset[str], clock: Clock, window: float
+    ) -> None:
+        self.gathered = False
+        self.summary = Summary()
+        self._sink = sink
+        self._around = around
+        self._owner = owner
+        self._kinds = kinds
+        self._clock = clock
+        self._window = window
+        self._entities = Entities(
+            owner,
+            around,
+            clock=clock,
+            earlier=recall(sink, owner, around.object(None, "Node", "-").removesuffix("-/node/-"), around.iris),
+            former_runs=partial(runs_of, sink, iris=around.iris),
+        )
+        self._mine = tuple(hosting.found_earlier(sink, around, owner))
+        mine = {each.iri for each in self._mine}
+        self._others = tuple(each for each in hosting.found_earlier(sink, around) if each.iri not in mine)
+        self._datasources: tuple[Datasource, ...] | None = None  # as last written
+        self._written_at: dict[str, float] = {}
+        self._progress_at = time.monotonic()
+        self._failing: set[str] = set()
+
+    def take(self, change: Change) -> None:
+        """Take in one change; what cannot be understood of it is reported and left."""
+        if isinstance(change, Rejected):
+            self._reject(change)
+            return
+        if change.kind.name not in self._entities.synced:
+            self._progress_at = time.monotonic()
+        match change:
+            case Synced():
+                self._entities.completed(change)
+            case Upserted():
+                with self._reported(_identity(change)):
+                    self._entities.upserted(change)
+            case Gone():
+                with self._reported(_identity(change)):
+                    self._entities.went(change)
+
+    def pause(self) -> float:
+        """Return how many seconds may pass until something has to be written, at most half a second."""
+        if not self.gathered or not self._entities.dirty:
+            return IDLE_SECONDS
+        due = min(self._due_at(graph) for graph in self._entities.dirty)
+        return min(IDLE_SECONDS, max(0.001, due - time.monotonic()))
+
+    def flush(self, *, everything: bool = False) -> None:
+        """Write what is due; ``everything`` when no more will come."""
+        if not (self.gathered or everything or self._complete()):
+            return
+        writes = self._hosting()
+        now = time.monotonic()
+        ready = [each for each in self._entities.dirty if everything or not self.gathered or self._due_at(each) <= now]
+        self._entities.dirty.difference_update(ready)
+        writes += self._rendered(sorted(ready))
+        self._apply(writes)
+        self._open_windows(ready)
+        self.gathered = True
+
+    def _complete(self) -> bool:
+        if self._kinds <= self._entities.synced:
+            return True
+        return bool(self._entities.dirty) and time.monotonic() - self._progress_at > PATIENCE_SECONDS
+
+    def _due_at(self, graph: str) -> float:
+        return self._written_at.get(graph, 0.0) + self._window
+
+    def _open_windows(self, written: Iterable[str]) -> None:
+        now = time.monotonic()
+        if len(self._written_at) > _MOST_WINDOWS:
+            self._written_at = {graph: at for graph, at in self._written_at.items() if at + self._window > now}
+        if self._window and self.gathered:
+            self._written_at.update(dict.fromkeys(written, now))
+
+    def _hosting(self) -> list[GraphWrite]:
+        """Return the writes that follow from a change of the datasources; nothing when there is none."""
+        found = self._entities.datasources()
+        if "Service" not in self._entities.synced:  # nobody said that those found earlier are gone
+            known = {each.iri for each in found}
+            found = (*found, *(each for each in self._mine if each.iri not in known))
+        if found == self._datasources:
+            return []
+        before = self._mine if self._datasources is None else self._datasources
+        self._datasources = found
+        self._entities.datasources_changed()
+        return [
+            *hosting.writes(self._around, (*found, *self._others)),
+            *(GraphWrite(each.iri, lines(each.document()), self._owner) for each in found),
+            *self._vanished({each.iri for each in before} - {each.iri for each in found}),
+        ]
+
+    def _vanished(self, datasources: Iterable[str]) -> Iterable[GraphWrite]:
+        for iri in datasources:
+            name = self._around.iris.parse(iri).name
+            document = tombstone(iri, "Datasource", name, self._around.cluster, (), None, self._clock())
+            yield GraphWrite(iri, lines(document), self._owner)
+
+    def _rendered(self, graphs: Iterable[str]) -> list[GraphWrite]:
+        found: list[GraphWrite] = []
+        datasources = (*(self._datasources or ()), *self._others)
+        for graph in graphs:
+            with self._reported(graph):
+                write = self._entities.write(graph, datasources)
+                found += [write] if write else []
+        return found
+
+    def _apply(self, writes: list[GraphWrite]) -> None:
+        written, refused = write(self._sink, writes)
+        for error in refused:
+            self._reject(Rejected(error.detail["graph"], str(error)))
+        unchanged = sum(each.outcome == "unchanged" for each in written)
+        self.summary.written += len(written) - unchanged
+        self.summary.unchanged += unchanged + self._entities.unchanged
+        self._entities.unchanged = 0
+        self.summary.gone = self._entities.gone
+        self.summary.objects = +self._entities.objects
+
+    def _reject(self, rejected: Rejected) -> None:
+        log.warning("object_rejected", where=rejected.where, reason=rejected.reason)
+        if len(self.summary.rejected) < _MOST_LISTED:
+            self.summary.rejected.append(rejected)
+
+    @contextmanager
+    def _reported(self, identity: str) -> Iterator[None]:
+        """Report an error in handling one object, once until it is handled well again, and go on with the others."""
+        try:
+            yield
+            self._failing.discard(identity)
+        except DrumlinError as error:
+            if identity not in self._failing:
+                self._reject(Rejected(identity, str(error)))
+            self._failing.add(identity)
+        except Exception as error:  # noqa: BLE001  the pipeline's edge: one object must not end the others
+            if identity not in self._failing:
+                # Frames only: the message of an unforeseen error may hold a value of the object.
+                frames = "".join(traceback.format_tb(error.__traceback__))
+                log.error("render_crashed", identity=identity, error=type(error).__name__, frames=frames)
+                self._reject(Rejected(identity, f"unexpected {type(error).__name__}; see the log"))
+            self._failing.add(identity)
+
+
+def _identity(change: Upserted | Gone) -> str:
+    metadata: Metadata = change.manifest.metadata
+    return f"{change.kind.name} {metadata.namespace + '/' if metadata.namespace else ''}{metadata.name}"

@@ -1,0 +1,113 @@
+"""The parts of manifests that several kinds share, as msgspec projections: what is not named here is never parsed.
+
+That is the rule which keeps env values, arguments, certificates and annotations out of the process, not a filter
+behind it. Source: Pod v1 core, PodTemplateSpec v1 core, Kubernetes API reference.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from exporters.protocol import Metadata
+from kg.quantities import Written
+
+INJECTION = "fluentd-sidecar-injector.h3poteto.dev/injection"
+"""The annotation by which a pod asks for the logging sidecar; the only one that is read."""
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """An object of any kind: its metadata, and below it what the kind's own projection names."""
+
+    metadata: Metadata
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """Amounts of the resources that the graph knows, as written."""
+
+    cpu: Written | None = None
+    memory: Written | None = None
+    gpu: Written | None = msgspec.field(default=None, name="nvidia.com/gpu")
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a container or pod asks for and what it may use at most."""
+
+    requests: Resources | None = None
+    limits: Resources | None = None
+
+
+class Container(msgspec.Struct, frozen=True):
+    """One container of a pod (template)."""
+
+    name: str
+    image: str | None = None
+    resources: Demand | None = None
+    restartPolicy: str | None = None
+
+
+class ClaimVolume(msgspec.Struct, frozen=True):
+    """A volume's reference to a claim."""
+
+    claimName: str
+
+
+class Volume(msgspec.Struct, frozen=True):
+    """A volume of a pod, as far as it is a claim."""
+
+    persistentVolumeClaim: ClaimVolume | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True):
+    """What pods and pod templates have in common."""
+
+    containers: tuple[Container, ...] = ()
+    initContainers: tuple[Container, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    hostNetwork: bool | None = None
+
+    @property
+    def running(self) -> list[Container]:
+        """The containers that run side by side: the ordinary ones and native sidecars."""
+        return [*self.containers, *(each for each in self.initContainers or () if is_sidecar(each))]
+
+
+class TemplateAnnotations(msgspec.Struct, frozen=True):
+    """The one annotation that is taken."""
+
+    injection: str | None = msgspec.field(default=None, name=INJECTION)
+
+
+class TemplateMetadata(msgspec.Struct, frozen=True):
+    """Labels by which Services select, and the request for a logging sidecar."""
+
+    labels: dict[str, str] | None = None
+    annotations: TemplateAnnotations | None = None
+
+
+class PodTemplate(msgspec.Struct, frozen=True):
+    """The pods that a workload makes."""
+
+    metadata: TemplateMetadata | None = None
+    spec: PodSpec = PodSpec()
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition without its times and message: they change while nothing does."""
+
+    type: str
+    status: str
+
+
+def is_sidecar(container: Container) -> bool:
+    """Tell whether an init container keeps running beside the others."""
+    return container.restartPolicy == "Always"
+
+
+def condition(conditions: tuple[Condition, ...] | None, kind: str) -> str | None:
+    """Return the status of a condition (True, False, Unknown), or None when it is not there."""
+    return next((each.status for each in conditions or () if each.type == kind), None)
+
+
+def without_nulls(document: dict[str, object]) -> dict[str, object]:
+    """Drop what is unset or empty: an absent field is an absent key, never a null."""
+    return {key: value for key, value in document.items() if value is not None and value != []}

@@ -1,0 +1,27 @@
+"""DaemonSet → one node document. Source: DaemonSet v1 apps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.render.workload import render_workload
+from kg.jsonld import NodeDocument
+
+
+class DaemonSetSpec(msgspec.Struct, frozen=True):
+    """The template."""
+
+    template: PodTemplate
+
+
+class DaemonSet(Projection, frozen=True, kw_only=True):
+    """What is taken from a DaemonSet."""
+
+    spec: DaemonSetSpec
+
+
+def render_daemonset(daemonset: DaemonSet, context: Context) -> NodeDocument:
+    """Describe a DaemonSet. How many pods it wants follows from the nodes, so it has no ``replicas``."""
+    return render_workload("DaemonSet", daemonset.metadata, daemonset.spec.template, context, phase="Running")

@@ -1,0 +1,45 @@
+"""Deployment → one node document. Source: Deployment v1 apps."""
+
+from __future__ import annotations
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import Condition, PodTemplate, Projection, condition
+from exporters.kubernetes.render.workload import render_workload, running
+from kg.jsonld import NodeDocument
+
+
+class DeploymentSpec(msgspec.Struct, frozen=True):
+    """Size and template."""
+
+    template: PodTemplate
+    replicas: int | None = None
+
+
+class DeploymentStatus(msgspec.Struct, frozen=True):
+    """Whether a rollout is stuck."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Deployment(Projection, frozen=True, kw_only=True):
+    """What is taken from a Deployment."""
+
+    spec: DeploymentSpec
+    status: DeploymentStatus = DeploymentStatus()
+
+
+def render_deployment(deployment: Deployment, context: Context) -> NodeDocument:
+    """Describe a Deployment; one whose rollout exceeded its deadline has failed."""
+    spec = deployment.spec
+    stuck = condition(deployment.status.conditions, "Progressing") == "False"
+    phase = running(spec.replicas)
+    return render_workload(
+        "Deployment",
+        deployment.metadata,
+        spec.template,
+        context,
+        phase="Failed" if stuck and phase == "Running" else phase,
+        replicas=1 if spec.replicas is None else spec.replicas,
+    )

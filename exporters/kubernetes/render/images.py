@@ -1,0 +1,46 @@
+"""Image references: the tag and digest in them, and the digests that a workload's live pods report.
+
+Grammar: https://pkg.go.dev/github.com/distribution/reference
+"""
+
+from __future__ import annotations
+
+import re
+
+from exporters.context import Context
+from exporters.protocol import Topic
+
+_DIGEST = re.compile(r"@(sha256:[0-9a-f]{32,})$")
+
+
+def images_topic(controller_uid: str) -> Topic:
+    """The topic on which pods tell their controller the digests of their images."""
+    return ("images", controller_uid)
+
+
+def revisions_topic(owner_uid: str) -> Topic:
+    """The topic on which ReplicaSets tell their owner that they are its revisions."""
+    return ("revisions", owner_uid)
+
+
+def digest_in(reference: str) -> str | None:
+    """Return the digest of a reference or image id; a bare ``sha256:…`` names a local configuration, not an image."""
+    match = _DIGEST.search(reference)
+    return match[1] if match else None
+
+
+def tag_in(reference: str) -> str | None:
+    """Return the tag of an image reference, or None."""
+    _, _, tag = reference.partition("@")[0].rpartition("/")[2].partition(":")
+    return tag or None
+
+
+def running_digests(uid: str, context: Context) -> dict[tuple[str, str | None], str]:
+    """Return container and image reference → digest, where all live pods of the workload ``uid`` agree."""
+    controllers = [uid, *context.told(revisions_topic(uid))]
+    found: dict[tuple[str, str | None], set[str]] = {}
+    for controller in controllers:
+        for told in context.told(images_topic(controller)):
+            for container, digest in told.items():
+                found.setdefault(container, set()).add(digest)
+    return {container: next(iter(digests)) for container, digests in found.items() if len(digests) == 1}

@@ -1,0 +1,52 @@
+"""Namespace → one node document, and the domain that everything in it belongs to. Source: Namespace v1 core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.render.place import domain, domain_topic
+from exporters.protocol import Topic
+from kg.jsonld import NodeDocument
+
+DOMAIN_LABEL = "kuscia.secretflow/domain-name"
+
+
+class NamespaceStatus(msgspec.Struct, frozen=True):
+    """Active, or Terminating while it is emptied."""
+
+    phase: str | None = None
+
+
+class Namespace(Projection, frozen=True, kw_only=True):
+    """What is taken from a Namespace."""
+
+    status: NamespaceStatus | None = None
+
+
+def render_namespace(namespace: Namespace, context: Context) -> NodeDocument:
+    """Describe a namespace of the cluster."""
+    metadata = namespace.metadata
+    return without_nulls(
+        {
+            "id": context.entity,
+            "type": "Namespace",
+            "name": metadata.name,
+            "partOf": context.around.cluster,
+            "cluster": context.around.cluster,
+            "domain": domain(metadata.name, context),
+            "phase": (namespace.status and namespace.status.phase) or "Active",
+            "label": context.labels(metadata.labels),
+        }
+    )
+
+
+def namespace_facts(namespace: Namespace) -> Iterable[tuple[Topic, Any]]:
+    """Tell the domain that the namespace belongs to, if a label says so."""
+    name = (namespace.metadata.labels or {}).get(DOMAIN_LABEL)
+    if name:
+        yield domain_topic(namespace.metadata.name), name

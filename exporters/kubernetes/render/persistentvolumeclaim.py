@@ -1,0 +1,58 @@
+"""PersistentVolumeClaim → a DataAsset that workloads depend on. Source: PersistentVolumeClaim v1 core."""
+
+from __future__ import annotations
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.render.place import placed
+from kg.jsonld import NodeDocument
+from kg.quantities import Written, pieces
+
+
+class Storage(msgspec.Struct, frozen=True):
+    """An amount of storage, as written."""
+
+    storage: Written | None = None
+
+
+class ClaimResources(msgspec.Struct, frozen=True):
+    """How much is asked for."""
+
+    requests: Storage | None = None
+
+
+class ClaimSpec(msgspec.Struct, frozen=True):
+    """The claim."""
+
+    resources: ClaimResources | None = None
+
+
+class ClaimStatus(msgspec.Struct, frozen=True):
+    """Pending, Bound or Lost."""
+
+    phase: str | None = None
+
+
+class PersistentVolumeClaim(Projection, frozen=True, kw_only=True):
+    """What is taken from a PersistentVolumeClaim."""
+
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+def render_persistentvolumeclaim(claim: PersistentVolumeClaim, context: Context) -> NodeDocument:
+    """Describe a claim with the bytes it asks for."""
+    requests = claim.spec.resources and claim.spec.resources.requests
+    asked = requests.storage if requests else None
+    return without_nulls(
+        {
+            **placed(claim.metadata, "DataAsset", context),
+            "assetType": "PersistentVolumeClaim",
+            "partOf": context.around.object(None, "Namespace", claim.metadata.namespace or ""),
+            "phase": claim.status.phase or "Pending",
+            "storageRequest": pieces(asked) if asked is not None else None,
+            "label": context.labels(claim.metadata.labels),
+        }
+    )

@@ -1,0 +1,79 @@
+"""Where an object is and who manages it: the part that the documents of all kinds share."""
+
+from __future__ import annotations
+
+from exporters.context import Context
+from exporters.protocol import Metadata, OwnerReference, Topic
+from kg.iris import is_own_group
+
+_CLUSTER_SCOPED = frozenset({"Node", "Namespace", "PersistentVolume", "StorageClass"})
+
+
+def domain_topic(namespace: str) -> Topic:
+    """The topic on which a Namespace tells the domain it belongs to."""
+    return ("domain", namespace)
+
+
+def domain(namespace: str | None, context: Context) -> str:
+    """Return the IRI of the domain of everything in ``namespace``: the Namespace's own, else the hosting one."""
+    for name in context.told(domain_topic(namespace)) if namespace else ():
+        return context.around.iris.domain(name)
+    return context.around.hosting_domain
+
+
+def placed(metadata: Metadata, kind: str, context: Context) -> dict[str, object]:
+    """Return what every namespaced entity says first: identity, namespace, cluster and domain."""
+    return {
+        "id": context.entity,
+        "type": kind,
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "cluster": context.around.cluster,
+        "domain": domain(metadata.namespace, context),
+    }
+
+
+def controller(metadata: Metadata) -> OwnerReference | None:
+    """Return the owner that manages the object; others only keep it from being collected."""
+    return next((each for each in metadata.ownerReferences or () if each.controller), None)
+
+
+def manager(metadata: Metadata, context: Context) -> str | None:
+    """Return the IRI of what manages an object, with a ReplicaSet replaced by its own owner.
+
+    The owner's uid decides, then its name. A Deployment's pods tell its name even when their ReplicaSet is unknown; for any other
+    ReplicaSet that was not seen (yet), None.
+    """
+    owner = controller(metadata)
+    if owner is None:
+        return None
+    if owner.kind != "ReplicaSet" or group(owner.apiVersion) != "apps":
+        return _iri(owner, metadata.namespace, context)
+    told = context.told(owner_topic(owner.uid)) or context.told(owner_topic(metadata.namespace or "", owner.name))
+    if told:
+        return _iri(told[0] or owner, metadata.namespace, context)
+    return _deployment_by_hash(owner, metadata, context)
+
+
+def owner_topic(*identity: str) -> Topic:
+    """The topic on which a ReplicaSet tells its owner: by its uid, or by its namespace and name."""
+    return ("owner", *identity)
+
+
+def group(api_version: str) -> str:
+    """Return the API group of an ``apiVersion``; the core group is empty."""
+    return api_version.rpartition("/")[0]
+
+
+def _deployment_by_hash(owner: OwnerReference, metadata: Metadata, context: Context) -> str | None:
+    # The Deployment controller names its ReplicaSets {deployment}-{hash} and puts the hash on the pods.
+    suffix = f"-{(metadata.labels or {}).get('pod-template-hash', '')}"
+    if len(suffix) > 1 and owner.name.endswith(suffix) and owner.name != suffix:
+        return context.around.object(metadata.namespace, "Deployment", owner.name.removesuffix(suffix))
+    return None
+
+
+def _iri(owner: OwnerReference, namespace: str | None, context: Context) -> str:
+    api_group = group(owner.apiVersion)
+    cluster_scoped = is_own_group(api_group) and owner.kind in _CLUSTER_SCOPED
+    return context.around.object(None if cluster_scoped else namespace, owner.kind, owner.name, api_group)

@@ -1,0 +1,62 @@
+"""ReplicaSet → an entity when nothing owns it, else one link between pods and their workload. Source: ReplicaSet v1 apps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.render.images import revisions_topic
+from exporters.kubernetes.render.place import controller, owner_topic
+from exporters.kubernetes.render.workload import render_workload, running, template_facts
+from exporters.protocol import Life, Topic
+from kg.jsonld import NodeDocument
+
+
+class ReplicaSetSpec(msgspec.Struct, frozen=True):
+    """Size and template."""
+
+    replicas: int | None = None
+    template: PodTemplate = PodTemplate()
+
+
+class ReplicaSet(Projection, frozen=True, kw_only=True):
+    """What is taken from a ReplicaSet."""
+
+    spec: ReplicaSetSpec = ReplicaSetSpec()
+
+
+def render_replicaset(replicaset: ReplicaSet, context: Context) -> NodeDocument | None:
+    """Describe a ReplicaSet that nothing owns; None for a revision of a Deployment."""
+    if controller(replicaset.metadata):
+        return None
+    spec = replicaset.spec
+    return render_workload(
+        "ReplicaSet",
+        replicaset.metadata,
+        spec.template,
+        context,
+        phase=running(spec.replicas),
+        replicas=1 if spec.replicas is None else spec.replicas,
+    )
+
+
+def replicaset_facts(replicaset: ReplicaSet) -> Iterable[tuple[Topic, Any]]:
+    """Tell pods their owner's owner (None: the ReplicaSet itself), and that owner its revision."""
+    metadata = replicaset.metadata
+    owner = controller(metadata)
+    if metadata.uid:
+        yield owner_topic(metadata.uid), owner
+    yield owner_topic(metadata.namespace or "", metadata.name), owner
+    if owner:
+        yield revisions_topic(owner.uid), metadata.uid
+    else:
+        yield from template_facts("ReplicaSet", metadata, replicaset.spec.template)
+
+
+def replicaset_life(replicaset: ReplicaSet) -> Life:
+    """A ReplicaSet of its own runs like any workload; a revision has no runs."""
+    return Life(None if controller(replicaset.metadata) else replicaset.metadata.creationTimestamp)

@@ -1,0 +1,93 @@
+"""Service → one node document, and the datasource that it may be. Source: Service v1 core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from exporters.context import DATASOURCES, Context
+from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.render.place import placed
+from exporters.kubernetes.render.workload import selectable_topic
+from exporters.protocol import Topic
+from kg.jsonld import NodeDocument
+from kg.settings import DatasourceKind
+
+_NAME = "app.kubernetes.io/name"
+_KINDS: dict[str, DatasourceKind] = {"prometheus": "prometheus", "loki": "loki", "grafana": "grafana"}
+_USUAL_PORTS = ("http", "web", "http-web", "http-metrics")
+
+
+class ServicePort(msgspec.Struct, frozen=True):
+    """A port by which the Service is reached."""
+
+    port: int
+    name: str | None = None
+
+
+class ServiceSpec(msgspec.Struct, frozen=True):
+    """Whom it selects and where it is reached."""
+
+    selector: dict[str, str] | None = None
+    ports: tuple[ServicePort, ...] | None = None
+    clusterIP: str | None = None
+    type: str | None = None
+
+
+class Service(Projection, frozen=True, kw_only=True):
+    """What is taken from a Service."""
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Discovered:
+    """A Service that serves telemetry: its namespace and name, what it speaks, and where (an http URL within the cluster)."""
+
+    namespace: str
+    service: str
+    kind: DatasourceKind
+    url: str
+
+
+def render_service(service: Service, context: Context) -> NodeDocument:
+    """Describe a Service with the workloads whose pods its selector matches."""
+    metadata = service.metadata
+    return without_nulls(
+        {
+            **placed(metadata, "Service", context),
+            "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
+            "label": context.labels(metadata.labels),
+            "selects": _selected(service, context),
+        }
+    )
+
+
+def service_facts(service: Service) -> Iterable[tuple[Topic, Any]]:
+    """Tell that the Service is a Prometheus, Loki or Grafana, by its name label; headless twins are passed over."""
+    metadata, spec = service.metadata, service.spec
+    kind = _KINDS.get((metadata.labels or {}).get(_NAME, ""))
+    port = _port(spec.ports or ())
+    if kind and port and spec.clusterIP != "None" and spec.type != "ExternalName":
+        namespace = metadata.namespace or ""
+        url = f"http://{metadata.name}.{namespace}.svc:{port}"
+        yield DATASOURCES, Discovered(namespace, metadata.name, kind, url)
+
+
+def _port(ports: tuple[ServicePort, ...]) -> int | None:
+    usual = (each.port for each in ports if each.name in _USUAL_PORTS)
+    return next(usual, ports[0].port if ports else None)
+
+
+def _selected(service: Service, context: Context) -> list[str]:
+    namespace, selector = service.metadata.namespace or "", service.spec.selector
+    if not selector:
+        return []
+    return [
+        context.around.object(namespace, kind, name)
+        for kind, name, labels in context.told(selectable_topic(namespace))
+        if selector.items() <= labels.items()
+    ]

@@ -1,0 +1,139 @@
+"""What all workload kinds have in common: the document of contract/graphs/deployment.jsonld.
+
+Each kind's own module says only what differs: its projection, its phase, how many replicas it wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import Container, PodSpec, PodTemplate, without_nulls
+from exporters.kubernetes.render.demand import demanded, statements
+from exporters.kubernetes.render.images import digest_in, running_digests, tag_in
+from exporters.kubernetes.render.place import manager, placed
+from exporters.protocol import Life, Manifest, Metadata, Topic
+from kg.jsonld import NodeDocument
+from kg.telemetry.describe import Subject, pod_names
+
+_NAME = "app.kubernetes.io/name"
+_INSTANCE = "app.kubernetes.io/instance"
+_GROUP = "app.kubernetes.io/part-of"
+_VERSION = "app.kubernetes.io/version"
+
+
+def render_workload(
+    kind: str,
+    metadata: Metadata,
+    template: PodTemplate,
+    context: Context,
+    *,
+    phase: str,
+    replicas: int | None = None,
+    claims: Iterable[str] = (),
+) -> dict[str, object]:
+    """Describe a workload: application, containers, the claims it depends on, runs and telemetry.
+
+    ``replicas`` is how many pods are wanted; ``claims`` are names of claims beyond those in the template's volumes.
+    """
+    labels = metadata.labels or {}
+    return without_nulls(
+        {
+            **placed(metadata, kind, context),
+            "application": labels.get(_NAME) or labels.get(_INSTANCE),
+            "applicationGroup": labels.get(_GROUP),
+            "version": labels.get(_VERSION) or _tag(metadata.name, template.spec),
+            "label": context.labels(labels),
+            "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
+            "managedBy": manager(metadata, context),
+            "phase": phase,
+            "replicas": replicas,
+            "container": _containers(metadata.uid, template.spec, context),
+            "dependsOn": [
+                context.around.object(metadata.namespace, "PersistentVolumeClaim", name)
+                for name in sorted({*_claims(template.spec), *claims})
+            ],
+            "runs": context.runs,
+            "telemetry": context.telemetry(_subject(kind, metadata, template, context)),
+        }
+    )
+
+
+def running(replicas: int | None) -> str:
+    """Return the phase of a workload that keeps ``replicas`` pods (None: Kubernetes' default of one)."""
+    return "Suspended" if replicas == 0 else "Running"
+
+
+def selectable_topic(namespace: str) -> Topic:
+    """The topic on which workloads tell the labels that Services select their pods by."""
+    return ("selectable", namespace)
+
+
+def template_facts(
+    kind: str, metadata: Metadata, template: PodTemplate
+) -> Iterable[tuple[Topic, tuple[str, str, dict[str, str]]]]:
+    """Tell the Services of the namespace what the workload's pods are labelled with."""
+    labels = (template.metadata and template.metadata.labels) or {}
+    yield selectable_topic(metadata.namespace or ""), (kind, metadata.name, labels)
+
+
+def created_life(manifest: Manifest) -> Life:
+    """A workload runs from its creation until it is deleted."""
+    return Life(manifest.metadata.creationTimestamp)
+
+
+def _containers(uid: str, spec: PodSpec, context: Context) -> Sequence[NodeDocument]:
+    digests = running_digests(uid, context)
+    return [_container(each, digests.get((each.name, each.image)), context) for each in spec.running]
+
+
+def _container(container: Container, digest: str | None, context: Context) -> NodeDocument:
+    image = container.image or None
+    return without_nulls(
+        {
+            "id": context.around.iris.container(context.entity, container.name),
+            "type": "Container",
+            "name": container.name,
+            "image": image,
+            "imageDigest": (digest_in(image) if image else None) or digest,
+            **statements(*demanded(container.resources)),
+        }
+    )
+
+
+def _claims(spec: PodSpec) -> Iterable[str]:
+    return (each.persistentVolumeClaim.claimName for each in spec.volumes or () if each.persistentVolumeClaim)
+
+
+def _tag(name: str, spec: PodSpec) -> str | None:
+    main = next(
+        (each for each in spec.containers if each.name == name), spec.containers[0] if spec.containers else None
+    )
+    return tag_in(main.image) if main and main.image else None
+
+
+def _subject(kind: str, metadata: Metadata, template: PodTemplate, context: Context) -> Subject:
+    annotations = template.metadata and template.metadata.annotations
+    limits = [each.resources.limits for each in template.spec.running if each.resources and each.resources.limits]
+    return Subject(
+        context.entity,
+        "Workload",
+        context.cluster_name,
+        metadata.namespace,
+        kind,
+        metadata.name,
+        pods=pod_names(kind, metadata.name),
+        cpu_limited=any(each.cpu is not None for each in limits),
+        host_network=bool(template.spec.hostNetwork),
+        logs_injected=bool(annotations and annotations.injection == "enabled"),
+    )
+
+
+def facts_of(kind: str) -> Any:
+    """Return the ``facts`` of a workload kind whose manifest has ``spec.template``."""
+
+    def facts(manifest: Any) -> Iterable[tuple[Topic, Any]]:
+        return template_facts(kind, manifest.metadata, manifest.spec.template)
+
+    return facts

@@ -1,0 +1,266 @@
+"""Text of manifests → single objects with their positions: the grammar of what kubectl prints, in JSON and in YAML.
+
+JSON is cut into raw objects by msgspec without building them; only a broken file is read again, slowly, to save what stands before
+the break. YAML is read document by document, so that one broken document costs only itself. YAML 1.2: https://yaml.org/spec/1.2.2/
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+T = TypeVar("T")
+
+MOST_ALIASES = 100
+"""Aliases in one YAML document: kubectl prints none, people a few, and nested ones multiply."""
+
+
+class _Names(msgspec.Struct, frozen=True):
+    name: str = ""
+    namespace: str | None = None
+
+
+class _Header(msgspec.Struct, frozen=True):
+    """What says which object it is, or that it is a list of objects."""
+
+    kind: str = ""
+    apiVersion: str = ""
+    metadata: _Names | None = None
+
+
+class _RawList(msgspec.Struct, frozen=True):
+    items: list[msgspec.Raw] | None = None
+
+
+class _List(msgspec.Struct, frozen=True):
+    items: list[Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A part of a file that is no object: where it stands and why, without any of its text."""
+
+    where: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object: its position in the file, what it is called, and its content, not yet looked into."""
+
+    where: str
+    kind: str
+    api_version: str
+    names: _Names
+    content: msgspec.Raw | Any
+
+    @property
+    def identity(self) -> str:
+        """Kind, namespace and name, as kubectl writes them."""
+        place = f"{self.names.namespace}/" if self.names.namespace else ""
+        return f"{self.kind} {place}{self.names.name or '?'}"
+
+    def read(self, projection: type[T]) -> T:
+        """Take from the object what ``projection`` names; raises ``msgspec.ValidationError``."""
+        return _taken(self.content, projection)
+
+
+def items(content: bytes) -> Iterator[Item | Unreadable]:
+    """Yield the objects in one file's ``content``, those of lists one by one."""
+    start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if not start:
+        yield Unreadable("the whole of it", "is empty")
+    elif start in b"{[":
+        yield from _json(content)
+    else:
+        yield from _yaml(content)
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------------
+
+
+def _json(content: bytes) -> Iterator[Item | Unreadable]:
+    body = content.removeprefix(b"\xef\xbb\xbf")
+    try:
+        whole = msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        yield from _salvaged(body)
+    else:
+        yield from _objects(whole, "document 1")
+
+
+def _salvaged(body: bytes) -> Iterator[Item | Unreadable]:
+    """Read value after value; of the one that breaks off, yield the list items before the break."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError as error:
+        yield Unreadable(f"byte {error.start + 1}", "is not UTF-8 text")
+        return
+    decoder = json.JSONDecoder()
+    position, document = _skip(text, 0), 0
+    while position < len(text):
+        document += 1
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            yield from _items_before_break(text, position, document)
+            yield _broken(text, error)
+            return
+        yield from _objects(msgspec.Raw(text[position:end].encode()), f"document {document}")
+        position = _skip(text, end)
+
+
+_ITEMS = re.compile(r'"items"\s*:\s*\[')
+_LIST_KIND = re.compile(r'"kind"\s*:\s*"([A-Za-z]+)List"')
+_LIST_VERSION = re.compile(r'"apiVersion"\s*:\s*"([^"\\]+)"')
+
+
+def _items_before_break(text: str, start: int, document: int) -> Iterator[Item | Unreadable]:
+    opening = _ITEMS.search(text, start)
+    if not opening:
+        return
+    head = text[start : opening.start()]
+    kind, version = _LIST_KIND.search(head), _LIST_VERSION.search(head)
+    parent = _Header(f"{kind[1]}List" if kind else "", version[1] if version else "")
+    decoder = json.JSONDecoder()
+    position, number = _skip(text, opening.end()), 0
+    while position < len(text) and text[position] == "{":
+        try:
+            _, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return
+        number += 1
+        raw = msgspec.Raw(text[position:end].encode())
+        yield _item(raw, f"document {document}, item {number}", parent)
+        position = _skip(text, end)
+        if text[position : position + 1] == ",":
+            position = _skip(text, position + 1)
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _skip(text: str, position: int) -> int:
+    return _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches the empty text, too
+
+
+def _broken(text: str, error: Exception) -> Unreadable:
+    if not isinstance(error, json.JSONDecodeError):
+        return Unreadable("the whole of it", "is nested too deeply to be JSON of Kubernetes")
+    where = f"line {error.lineno}, column {error.colno}"
+    # An unterminated string is reported where it begins, which may be far from the end of a file that was cut.
+    cut = not text[error.pos :].strip() or "Unterminated" in error.msg
+    return Unreadable(where, "the JSON breaks off here" if cut else "is not JSON from here on")
+
+
+# -- YAML -----------------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.CSafeLoader):
+    """The safe loader without the types that JSON does not have: a time or a date stays the text that it is."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":timestamp", ":value", ":merge"))]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+_MARK = re.compile(rb"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_ALIAS = re.compile(rb"[\s\[,{:]\*[^\s\[\],{}*]")
+
+
+def _yaml(content: bytes) -> Iterator[Item | Unreadable]:
+    number = 0
+    for line, text in _documents(content):
+        if not _says_anything(text):
+            continue
+        number += 1
+        if too_many := _too_many_aliases(text):
+            yield Unreadable(f"document {number}", f"has {too_many} YAML aliases; the limit is {MOST_ALIASES}")
+            continue
+        try:
+            loaded = yaml.load(text, Loader=_Loader)  # noqa: S506  a subclass of the safe loader
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f", line {line + mark.line + 1}, column {mark.column + 1}" if mark else ""
+            yield Unreadable(f"document {number}{where}", "is not YAML from here on")
+        except (yaml.YAMLError, ValueError, RecursionError):
+            yield Unreadable(f"document {number}, from line {line + 1}", "is not YAML text")
+        else:
+            if loaded is not None:
+                yield from _objects(loaded, f"document {number}")
+
+
+def _documents(content: bytes) -> Iterator[tuple[int, bytes]]:
+    """Cut a stream at its document marks; with each part comes how many lines stand before it.
+
+    ``---`` at the start of a line is a mark wherever it stands (YAML 1.2 §9.1.2), even inside a quoted text.
+    """
+    starts = [0, *(match.start() for match in _MARK.finditer(content)), len(content)]
+    line = 0
+    for start, end in pairwise(starts):
+        yield line, content[start:end]
+        line += content.count(b"\n", start, end)
+
+
+def _says_anything(text: bytes) -> bool:
+    lines = text.removeprefix(b"---").splitlines()
+    return any(line.strip() and not line.lstrip().startswith(b"#") for line in lines)
+
+
+def _too_many_aliases(text: bytes) -> int:
+    if len(_ALIAS.findall(text)) <= MOST_ALIASES:  # what looks like one is often a part of a text
+        return 0
+    try:
+        aliases = sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=_Loader))
+    except (yaml.YAMLError, ValueError):
+        return 0  # reported when it is loaded
+    return aliases if aliases > MOST_ALIASES else 0
+
+
+# -- objects --------------------------------------------------------------------------------------------------------------
+
+
+def _objects(content: msgspec.Raw | Any, where: str) -> Iterator[Item | Unreadable]:
+    try:
+        header = _taken(content, _Header)
+        found = _listed(content) if header.kind.endswith("List") else None
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        yield Unreadable(where, "is not a Kubernetes object")
+        return
+    if found is None:
+        yield _item(content, where, None)
+        return
+    for number, each in enumerate(found, 1):
+        yield _item(each, f"{where}, item {number}", header)
+
+
+def _listed(content: msgspec.Raw | Any) -> Sequence[msgspec.Raw | Any] | None:
+    """Return a list's items; None when it has none, so that it is an object whose kind only ends in List."""
+    if isinstance(content, msgspec.Raw):
+        return _taken(content, _RawList).items
+    return _taken(content, _List).items
+
+
+def _item(content: msgspec.Raw | Any, where: str, parent: _Header | None) -> Item | Unreadable:
+    try:
+        header = _taken(content, _Header)
+    except (msgspec.ValidationError, UnicodeDecodeError):
+        return Unreadable(where, "is not a Kubernetes object")
+    kind, version = header.kind, header.apiVersion
+    if parent and parent.kind != "List":  # items of a typed list leave out what the list says
+        kind, version = kind or parent.kind.removesuffix("List"), version or parent.apiVersion
+    return Item(where, kind, version, header.metadata or _Names(), content)
+
+
+def _taken(content: msgspec.Raw | Any, projection: type[T]) -> T:
+    if isinstance(content, msgspec.Raw):
+        return msgspec.json.decode(content, type=projection)
+    return msgspec.convert(content, type=projection)
