@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
+from collections import Counter
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 
 import shacl
 
@@ -31,8 +33,13 @@ MAX_VIOLATIONS = 100
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _SHAPES = "https://w3id.org/drumlin/shapes#"
 _OBJECTS = CLASSES | CONCEPTS
+_PROV = "http://www.w3.org/ns/prov#"
+_COMPARED = {f"{_PROV}startedAtTime", f"{_PROV}endedAtTime", f"{NAMESPACE}trainedFrom", f"{NAMESPACE}trainedTo"}
+_MAX_COMPARED = 16
+# What the SHACL engine must not be given: it panics on some ill-formed dates, and compares each value with each.
+_UNFIT = frozenset({"ill-typed-literal", "too-many-values"})
 _SHOWN = 120
-_USERINFO = re.compile(r"//\S*@")
+_SHOWN_IRI = 512
 
 Statement = tuple[Term, Term, Term]
 
@@ -40,25 +47,19 @@ Statement = tuple[Term, Term, Term]
 def validate(lines: Lines, graph: str, iris: Iris) -> None:
     """Check that ``lines`` may be stored as the graph named ``graph``; returns nothing, does no I/O after its first call.
 
-    A graph with an ill-formed literal is not shown to the SHACL engine, so its report can be longer the next time.
+    A graph that the SHACL engine could not bear gets the report of the first pass alone, so the next one can be longer.
     Raises ``ShapeViolation`` with what was found (``MAX_VIOLATIONS`` at most), ``InvalidDocument`` when the lines are not
     RDF 1.1 statements or ``graph`` is not the name of a graph, ``InvalidIdentifier`` when it is no IRI of this base.
     """
     if iris.entity(graph) != graph:
         raise InvalidDocument(f"{graph} is a part of an entity and has no graph", hint=f"write {iris.entity(graph)}")
     statements = [terms(line) for line in lines]
-    found = _bounded(_violations(statements, graph, notes=iris.parse(graph).notes))
-    if len(found) < MAX_VIOLATIONS and not any(
-        each.rule == "ill-typed-literal" for each in found
-    ):  # the engine may panic
+    found = list(islice(_violations(statements, graph, notes=iris.parse(graph).notes), MAX_VIOLATIONS))
+    if len(found) < MAX_VIOLATIONS and not any(each.rule in _UNFIT for each in found):
         known = {(each.focus, each.value) for each in found if each.value is not None}
         found += [each for each in _shape_violations(lines, statements) if (each.focus, each.value) not in known]
     if found:
         raise ShapeViolation(tuple(sorted(set(found), key=_order)[:MAX_VIOLATIONS]))
-
-
-def _bounded(violations: Iterator[Violation]) -> list[Violation]:
-    return [each for each, _ in zip(violations, range(MAX_VIOLATIONS), strict=False)]
 
 
 def _order(violation: Violation) -> tuple[str, str, str, str]:
@@ -70,6 +71,7 @@ def _order(violation: Violation) -> tuple[str, str, str, str]:
 
 def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
     yield from _root_violations(statements, graph, notes=notes)
+    yield from _crowds(statements)
     below = f"{graph}/"
     for subject, predicate, value in statements:
         focus, path = subject.value, predicate.value
@@ -103,9 +105,19 @@ def _root_violations(statements: list[Statement], graph: str, *, notes: bool) ->
         )
 
 
+def _crowds(statements: list[Statement]) -> Iterator[Violation]:
+    times = Counter(
+        (subject.value, predicate.value) for subject, predicate, _ in statements if predicate.value in _COMPARED
+    )
+    for (focus, path), count in times.items():
+        if count > _MAX_COMPARED:
+            yield _breach(focus, path, None, "too-many-values", f"{_short(path)} has {count:,} values instead of one")
+
+
 def _breach(
     focus: str, path: str | None, value: str | None, rule: str, message: str, suggestion: str | None = None
 ) -> Violation:
+    focus, path = _cut(focus, _SHOWN_IRI), path and _cut(path, _SHOWN_IRI)
     shown = None if value is None else _shown(value)
     return Violation(focus, path, shown, rule, f"{_short(focus)}: {message}", suggestion)
 
@@ -225,10 +237,15 @@ def _plain(term: str) -> str:
 def _short(iri: str) -> str:
     """Write an IRI as people say it: the short id of a thing, the local name of a term."""
     _, found, short = iri.partition("/id/")
-    return short if found else re.split(r"[#/]", iri)[-1]
+    return _cut(short if found else re.split(r"[#/]", iri)[-1], _SHOWN_IRI)
 
 
 def _shown(value: str) -> str:
     """Make a value fit to be shown: no credentials of a URL, bounded length."""
-    text = _USERINFO.sub("//…@", value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    before, at, after = value.rpartition("@")
+    scheme, slashes, _ = before.partition("//")
+    return _cut(f"{scheme}//…@{after}" if at and slashes else value, _SHOWN)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[:length]}…"
