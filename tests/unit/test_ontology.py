@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -165,7 +166,7 @@ def test_every_declared_term_is_used() -> None:
 def test_the_context_keeps_the_meaning_of_every_key_of_the_contract() -> None:
     """Released keys never change; new ones may come."""
     draft = ROOT.parents[1] / "shared" / "contract" / "context.jsonld"
-    if not draft.is_file():
+    if not draft.is_file() and os.environ.get("CI") != "true":
         pytest.skip("needs ../shared/contract/context.jsonld beside the repository")
     released = json.loads(draft.read_bytes())["@context"]
 
