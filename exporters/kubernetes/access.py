@@ -9,8 +9,10 @@ Specification: https://kubernetes.io/docs/reference/using-api/api-concepts/
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -100,13 +102,16 @@ class _Connection:
         load(configuration)
         configuration.keep_alive = True
         configuration.connection_pool_maxsize = _POOL
-        self._configuration = configuration
+        self._configuration: Any = configuration
+        self._lock = threading.Lock()
         self.host: str = configuration.host.rstrip("/")
         self.pool: urllib3.PoolManager = RESTClientObject(configuration).pool_manager
 
     def headers(self) -> dict[str, str]:
         """Return the headers of a request; a token that is about to expire is renewed by the client's hook."""
-        signed = {each["key"]: each["value"] for each in self._configuration.auth_settings().values()}
+        with self._lock:  # the hook may run an exec plugin; once is enough
+            settings = self._configuration.auth_settings()
+        signed = {each["key"]: each["value"] for each in settings.values()}
         return {"accept": "application/json", "user-agent": "drumlin", **signed}
 
 
@@ -121,21 +126,20 @@ class Access:
 
     @classmethod
     def connect(cls, context: str | None = None, kubeconfig: str | None = None, namespace: str | None = None) -> Access:
-        """Use a kubeconfig's ``context`` (default: its current one), or the pod's own service account inside a cluster.
+        """Use a kubeconfig's ``context`` (default: its current one); inside a pod that names none, its own service account.
 
         ``namespace`` limits what is read to one namespace. Raises ``SourceUnavailable`` when there is nothing to connect with.
         """
-        from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
+        from kubernetes import config
+
+        loaders: Any = config  # its functions are not typed
+        named = context or kubeconfig or os.environ.get("KUBECONFIG")
 
         def load(configuration: Any) -> None:
-            if context is None and kubeconfig is None:
-                try:
-                    load_incluster_config(client_configuration=configuration)
-                except ConfigException:
-                    pass  # not inside a cluster, so a kubeconfig must say where it is
-                else:
-                    return
-            load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
+            if not named and "KUBERNETES_SERVICE_HOST" in os.environ:
+                loaders.load_incluster_config(client_configuration=configuration)
+            else:
+                loaders.load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
 
         return cls(load, namespace=namespace)
 
@@ -186,11 +190,13 @@ class Access:
         self, connection: _Connection, path: str, params: Mapping[str, str] | None, timeout: float
     ) -> urllib3.BaseHTTPResponse:
         query = f"?{urlencode(params)}" if params else ""
+        with _configuring():
+            headers = connection.headers()
         try:
             return connection.pool.request(
                 "GET",
                 f"{connection.host}{path}{query}",
-                headers=connection.headers(),
+                headers=headers,
                 preload_content=False,
                 redirect=False,  # an API server never redirects; following one would carry the token elsewhere
                 retries=False,
@@ -203,21 +209,8 @@ class Access:
             ) from error
 
     def _connected(self) -> _Connection:
-        from kubernetes.config import ConfigException
-
-        try:
+        with _configuring():
             return _Connection(self._load)
-        except ConfigException as error:
-            raise SourceUnavailable(f"no Kubernetes cluster to connect to: {error}", hint=_SIGN_IN) from error
-        except (
-            OSError,
-            ValueError,
-            KeyError,
-            TypeError,
-        ) as error:  # what the loader lets through; its text may quote the file
-            raise SourceUnavailable(
-                f"the Kubernetes configuration cannot be read ({type(error).__name__})", hint=_SIGN_IN
-            ) from error
 
     def _renewed(self, refused: _Connection) -> _Connection:
         """Reload the credentials, once for all threads that were refused with the same ones."""
@@ -225,6 +218,23 @@ class Access:
             if self._connection is refused:
                 self._connection = self._connected()
             return self._connection
+
+
+@contextmanager
+def _configuring() -> Iterator[None]:
+    """Translate what the client's configuration loaders raise; their texts may quote the file, but for ConfigException's."""
+    from kubernetes.config import ConfigException
+    from yaml import YAMLError
+
+    try:
+        yield
+    except ConfigException as error:
+        said = " ".join(str(error).split())
+        raise SourceUnavailable(f"no Kubernetes cluster to connect to: {said}", hint=_SIGN_IN) from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, YAMLError) as error:
+        raise SourceUnavailable(
+            f"the Kubernetes configuration cannot be read ({type(error).__name__})", hint=_SIGN_IN
+        ) from error
 
 
 def _refusal(path: str, response: urllib3.BaseHTTPResponse, answer: Stream) -> ApiRefused:

@@ -32,7 +32,7 @@ class Backoff:
 
     def next(self) -> float:
         """Return the next wait: half of it fixed, half of it drawn."""
-        whole = min(self.most, self.first * 2 ** min(self.failures, 16))
+        whole = min(self.most, self.first * 2.0 ** min(self.failures, 16))
         self.failures += 1
         return whole * random.uniform(0.5, 1.0)  # noqa: S311 — spreads load, guards nothing
 

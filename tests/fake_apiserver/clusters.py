@@ -58,7 +58,7 @@ class Cluster:
             )
         media_type, text = answer.headers.get("content-type", ""), answer.data.decode()
         # A watch answers a sequence of documents; what is asked here is one.
-        body = json.loads(text) if media_type == "application/json" and text.count("\n") < 2 else {}
+        body = json.loads(text) if media_type == "application/json" and text and text.count("\n") < 2 else {}
         return Answer(answer.status, media_type, body, text)
 
     def _done(self, method: str, path: str, body: Json | None = None) -> Json:

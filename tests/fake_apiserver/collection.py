@@ -205,7 +205,7 @@ class Collection:
             position = len(state.log) if not since else self._position(since)
             expired, future, now = 0 < since < state.compacted, since > state.version, state.version
         if expired:
-            yield _line("ERROR", ApiError(410, "Expired", f"too old resource version: {since} ({now})").body)
+            yield _line("ERROR", ApiError(410, "Expired", self._too_old(since, now)).body)
             return
         if future:  # 200 and silence, as recorded
             self._fake.closing.wait(max(0.0, deadline - time.monotonic()))
@@ -250,6 +250,11 @@ class Collection:
             kind = "DELETED" if not after else "MODIFIED" if before else "ADDED"
         for _ in range(2 if self._fake.duplicates else 1):
             yield _line(kind, entry.object)
+
+    def _too_old(self, since: int, now: int) -> str:
+        if self._resource.plural == "events":  # not in the watch cache: etcd's own words
+            return "The resourceVersion for the provided watch is too old."
+        return f"too old resource version: {since} ({now})"
 
     def _objects(self) -> list[Json]:
         return self._state.objects(self._resource, self._namespace, self._selector)

@@ -179,7 +179,9 @@ class ApiState:
             if not token and limit:
                 self._snapshots[version, resource] = self.objects(resource)
             if version > 0 and token and (version, resource) not in self._snapshots:
-                raise ApiError(410, "Expired", CONTINUE_EXPIRED, metadata={"continue": _write_token(-1, start)})
+                raise ApiError(
+                    410, "Expired", CONTINUE_EXPIRED, metadata={"continue": _write_token(-1, start.lstrip("/"))}
+                )
             whole = self._snapshots.get((version, resource)) or self.objects(resource)
             found = [
                 each for each in whole
