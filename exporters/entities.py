@@ -21,11 +21,11 @@ from exporters.kubernetes.render.place import domain_topic
 from exporters.protocol import Clock, Gone, Kind, Manifest, Metadata, Synced, Upserted
 from exporters.recall import Earlier
 from exporters.runs import Run, advance, close, documents, supersede
-from exporters.tombstones import tombstone
+from exporters.tombstones import remains
 from kg.errors import InvalidInput
 from kg.iris import is_own_group
 from kg.jsonld import NodeDocument, lines
-from kg.rdf import digest
+from kg.rdf import Lines, digest
 from kg.store.protocol import GraphWrite
 from kg.telemetry.datasources import Datasource
 
@@ -69,7 +69,7 @@ class Entities:
         self._facts = Facts()
         self._entities: dict[str, _Entity] = {}
         self._departed: OrderedDict[str, None] = OrderedDict()
-        self._tombstones: dict[str, tuple[NodeDocument, dict[str, Run]]] = {}  # not yet written
+        self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
         self._earlier: dict[str, dict[str, Earlier]] = defaultdict(dict)  # by the kind's segment
         for graph, found in earlier.items():
             self._earlier[around.iris.short(graph).split("/")[2]][graph] = found
@@ -139,7 +139,7 @@ class Entities:
         entity = self._entities.get(graph)
         if entity is None:
             buried = self._tombstones.pop(graph, None)
-            return GraphWrite(graph, lines(buried[0]), self._owner) if buried else None
+            return GraphWrite(graph, buried[0], self._owner) if buried else None
         document = self._document(graph, entity, datasources)
         if document is None:
             had, entity.has_graph = entity.has_graph, False
@@ -216,7 +216,7 @@ class Entities:
     def _bury(self, graph: str, kind: Kind, runs: dict[str, Run], manager: str | None, at: datetime) -> None:
         cluster = self._around.cluster
         name = self._around.iris.parse(graph).name
-        self._tombstones[graph] = (tombstone(graph, kind.type, name, cluster, runs.values(), manager, at), runs)
+        self._tombstones[graph] = (remains(graph, kind.type, name, cluster, runs.values(), manager, at), runs)
         self.gone += 1
 
     def _domain_of(self, namespace: str) -> str | None:

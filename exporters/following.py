@@ -22,7 +22,7 @@ from exporters.entities import Entities
 from exporters.protocol import Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
 from exporters.sink import Sink, write
-from exporters.tombstones import tombstone
+from exporters.tombstones import remains
 from kg.errors import DrumlinError
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
@@ -159,8 +159,8 @@ class Following:
     def _vanished(self, datasources: Iterable[str]) -> Iterable[GraphWrite]:
         for iri in datasources:
             name = self._around.iris.parse(iri).name
-            document = tombstone(iri, "Datasource", name, self._around.cluster, (), None, self._clock())
-            yield GraphWrite(iri, lines(document), self._owner)
+            left = remains(iri, "Datasource", name, self._around.cluster, (), None, self._clock())
+            yield GraphWrite(iri, left, self._owner)
 
     def _rendered(self, graphs: Iterable[str]) -> list[GraphWrite]:
         found: list[GraphWrite] = []

@@ -231,7 +231,7 @@ def _too_many_aliases(text: bytes) -> int:
 def _objects(content: msgspec.Raw | Any, where: str) -> Iterator[Item | Unreadable]:
     try:
         header = _taken(content, _Header)
-        found = _listed(content) if header.kind.endswith("List") else None
+        found = _listed(content, header) if header.kind.endswith("List") else None
     except (msgspec.ValidationError, UnicodeDecodeError):
         yield Unreadable(where, "is not a Kubernetes object")
         return
@@ -242,11 +242,10 @@ def _objects(content: msgspec.Raw | Any, where: str) -> Iterator[Item | Unreadab
         yield _item(each, f"{where}, item {number}", header)
 
 
-def _listed(content: msgspec.Raw | Any) -> Sequence[msgspec.Raw | Any] | None:
-    """Return a list's items; None when it has none, so that it is an object whose kind only ends in List."""
-    if isinstance(content, msgspec.Raw):
-        return _taken(content, _RawList).items
-    return _taken(content, _List).items
+def _listed(content: msgspec.Raw | Any, header: _Header) -> Sequence[msgspec.Raw | Any] | None:
+    """Return a list's items; None for an object with a name, whose kind only ends in List."""
+    found = _taken(content, _RawList if isinstance(content, msgspec.Raw) else _List).items  # type: ignore[attr-defined]
+    return None if found is None and header.metadata and header.metadata.name else found or ()
 
 
 def _item(content: msgspec.Raw | Any, where: str, parent: _Header | None) -> Item | Unreadable:

@@ -1,6 +1,6 @@
-"""What remains of an entity that is gone: what it was, where it stood, and its runs, so that the past still resolves.
+"""What remains of an entity that is gone at its source, when its graph is not at hand: who it was, and its runs.
 
-The shape is contract/graphs/tombstone.jsonld; a pod's also keeps its workload.
+``kg.tombstones`` owns the shape; here is the little of the former graph that it keeps, written from memory.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
-from exporters.runs import Run, documents, text
+from exporters.runs import Run, documents
 from kg.iris import Name, ObjectName
-from kg.jsonld import NodeDocument
+from kg.jsonld import lines
+from kg.rdf import Lines
+from kg.tombstones import tombstone
 
 
-def tombstone(
+def remains(
     graph: str, former: str, name: Name, cluster: str, runs: Iterable[Run], manager: str | None, at: datetime
-) -> NodeDocument:
-    """Return the document of an entity of type ``former`` that was found to be gone ``at`` a moment."""
+) -> Lines:
+    """Return the tombstone of an entity of class ``former`` that was found to be gone ``at`` a moment (aware)."""
     optional = {"namespace": name.namespace if isinstance(name, ObjectName) else None, "managedBy": manager}
-    return {
+    last = {
         "id": graph,
-        "type": "Tombstone",
-        "formerType": former,
+        "type": former,
         "name": name.name,
         "cluster": cluster,
-        "invalidatedAt": text(at),
         "runs": documents(graph, runs),
         **{key: value for key, value in optional.items() if value},
     }
+    return tombstone(lines(last), graph, at)

@@ -1,0 +1,157 @@
+"""Renderers by example: each golden is changes, settings and the document that the graph must be, line for line."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.kubernetes.manifests import Container, Demand, PodSpec, Resources
+from exporters.kubernetes.render.demand import effective
+from exporters.kubernetes.render.images import digest_in, tag_in
+from kg.jsonld import inline
+from kg.rdf import JSONLD, Lines, parse
+from kg.validation import validate
+from tests.unit.rendering import CONTRACT, around, follow, gone, upserted
+
+GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "render").glob("*.json"))
+OURS = [path for path in GOLDEN if not path.stem.startswith("contract-")]
+THEIRS = [path for path in GOLDEN if path.stem.startswith("contract-")]
+
+
+def name_of(path: Path) -> str:
+    """Name a case after its file."""
+    return path.stem
+
+
+def rendered(golden: dict[str, Any]) -> Lines:
+    """Run the golden's changes, and return the lines of its graph."""
+    changes = [upserted(each) if kind == "ADDED" else gone(each) for kind, each in golden["changes"]]
+    sink, _ = follow(changes, None, around({**CONTRACT, **golden["settings"]}, golden["templates"]))
+    return sink.graphs["https://kg.example/id/" + golden["graph"]]
+
+
+def lines_of(document: Any) -> Lines:
+    """Read a document as any caller's would be read."""
+    return parse(inline(json.dumps(document).encode()), JSONLD)[None]
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=name_of)
+def test_changes_render_to_their_golden_document(case: Path) -> None:
+    """Each recorded sequence of changes gives exactly the graph stored beside it, and never a value that is not named."""
+    golden = json.loads(case.read_text())
+
+    found = rendered(golden)
+
+    assert sorted(found) == sorted(lines_of(golden["document"]))
+    assert "never read" not in "".join(found)
+
+
+@pytest.mark.parametrize("case", GOLDEN, ids=name_of)
+def test_every_golden_document_is_valid(case: Path) -> None:
+    """What the renderers write satisfies the shapes that callers' documents must satisfy."""
+    golden = json.loads(case.read_text())
+    surroundings = around()
+
+    validate(rendered(golden), surroundings.iris.root + golden["graph"], surroundings.iris)
+
+
+@pytest.mark.parametrize("case", THEIRS, ids=name_of)
+def test_contract_goldens_are_the_contract(case: Path, contract: dict[str, bytes]) -> None:
+    """The documents of the contract's goldens are the contract's own, unchanged."""
+    assert json.loads(case.read_text())["document"] == json.loads(contract[case.stem.removeprefix("contract-")])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("metadata", "resourceVersion"), "8"),
+        (("metadata", "managedFields"), [{"manager": "kubelet", "time": "2026-11-27T22:00:00Z"}]),
+        (("metadata", "annotations"), {"kubectl.kubernetes.io/last-applied-configuration": "never read"}),
+        (("status", "readyReplicas"), 3),
+        (
+            ("status", "conditions"),
+            [{"type": "Progressing", "status": "True", "lastUpdateTime": "2026-11-27T22:00:00Z"}],
+        ),
+        (("spec", "progressDeadlineSeconds"), 60),
+    ],
+)
+def test_immaterial_changes_write_nothing(path: tuple[str, str], value: object) -> None:
+    """Versions, managed fields, annotations, readiness and condition times are no reason to write a graph again."""
+    golden = json.loads((Path(__file__).parents[1] / "golden/render/contract-deployment.json").read_text())
+    changed = json.loads(json.dumps(golden["changes"][1][1]))
+    changed[path[0]][path[1]] = value
+
+    sink, run = follow([upserted(each) for _, each in golden["changes"]])
+    generation = sink.generation
+    run.take(upserted(changed))
+    run.flush(everything=True)
+
+    assert sink.generation == generation
+
+
+AMOUNT = st.none() | st.integers(0, 4000).map(lambda milli: f"{milli}m")
+CONTAINER = st.builds(
+    lambda request, limit, policy: Container("c", None, Demand(Resources(cpu=request), Resources(cpu=limit)), policy),
+    AMOUNT,
+    AMOUNT,
+    st.sampled_from([None, "Always"]),
+)
+
+
+def reference(spec: PodSpec, overhead: str | None, whole_pod: str | None) -> Decimal | None:
+    """The CPU request in millicores by a plain reading of the scheduler's rules, independent of the code under test."""
+
+    def millis(container: Container) -> int | None:
+        demand = container.resources
+        written = (demand.requests.cpu, demand.limits.cpu)  # type: ignore[union-attr]
+        found = [int(str(each)[:-1]) for each in written if each is not None]
+        return found[0] if found else None
+
+    init = spec.initContainers or ()
+    moments = [
+        [each, *(other for other in init[:index] if other.restartPolicy == "Always")] for index, each in enumerate(init)
+    ]
+    moments.append([*spec.containers, *(each for each in init if each.restartPolicy == "Always")])
+    totals = [sum(known) for moment in moments if (known := [each for each in map(millis, moment) if each is not None])]
+    asked = int(whole_pod[:-1]) if whole_pod else max(totals, default=None)
+    extra = int(overhead[:-1]) if overhead else None
+    parts = [each for each in (asked, extra) if each is not None]
+    return Decimal(sum(parts)) if parts else None
+
+
+@given(st.lists(CONTAINER, max_size=4), st.lists(CONTAINER, max_size=4), AMOUNT, AMOUNT)
+def test_effective_cpu_request_follows_the_schedulers_rules(
+    containers: list[Container], init: list[Container], overhead: str | None, whole_pod: str | None
+) -> None:
+    """Whatever the mix of containers, sidecars, overhead and pod-level amounts, the request is the scheduler's, exactly."""
+    plain = tuple(msgspec.structs.replace(each, restartPolicy=None) for each in containers)
+    spec = PodSpec(plain, tuple(init))
+
+    requests, _ = effective(spec, Resources(cpu=overhead), Demand(Resources(cpu=whole_pod)))
+
+    found = requests.get("cpu")
+    assert (None if found is None else found * 1000) == reference(spec, overhead, whole_pod)
+
+
+@pytest.mark.parametrize(
+    ("reference", "tag", "digest"),
+    [
+        ("nginx", None, None),
+        ("nginx:1.27", "1.27", None),
+        ("registry.example:5000/team/app", None, None),
+        ("registry.example:5000/team/app:v2", "v2", None),
+        ("registry.example:5000/team/app:v2@sha256:" + "0" * 64, "v2", "sha256:" + "0" * 64),
+        ("app@sha256:" + "a" * 64, None, "sha256:" + "a" * 64),
+        ("sha256:" + "0" * 64, "0" * 64, None),
+    ],
+)
+def test_image_references_are_taken_apart(reference: str, tag: str | None, digest: str | None) -> None:
+    """A port is not a tag, and the id of a local image is not a digest of a reference."""
+    assert (tag_in(reference), digest_in(reference)) == (tag, digest)
