@@ -18,8 +18,8 @@ from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_
 from kg.telemetry.describe import WORKLOAD_KINDS, Scope
 from kg.telemetry.durations import parse_duration
 
-MAX_PODS = 10_000
-"""Pods of one workload in one window that are named one by one; beyond it the name pattern is asked for."""
+MAX_PODS = 2000
+"""Pods of one workload in one window that are named one by one; beyond it the name pattern is asked for (128 kB of names)."""
 
 _PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>

@@ -45,6 +45,10 @@ class _Token(NamedTuple):
     text: str
 
 
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+MAX_TOKENS = 2000
+MAX_DEPTH = 50
+
 Compiled = tuple[str, ...]
 """Text and names of holes in turn, text first."""
 
@@ -147,11 +151,23 @@ def _matcher(matcher: list[_Token], labels: Mapping[str, str], jobs: Mapping[str
 
 
 def parse(query: str) -> promql_parser.Expr:
-    """Parse a query; raises ``InvalidDocument`` with the parser's reason."""
+    """Parse a query; raises ``InvalidDocument`` with the parser's reason.
+
+    The parser recurses and can be crashed by a deep query, so size and depth are limited before it sees one.
+    """
+    depth = deepest = tokens = 0
+    for token in _tokens(query):
+        tokens += 1
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        deepest = max(deepest, depth)
+    if tokens > MAX_TOKENS or deepest > MAX_DEPTH:
+        raise InvalidDocument(
+            f"the query has {tokens:,} tokens, {deepest} levels deep; the limits are {MAX_TOKENS:,} and {MAX_DEPTH}"
+        )
     try:
         return promql_parser.parse(query)
     except ValueError as error:
-        raise InvalidDocument(f"the query is not PromQL: {error}", detail={"query": query}) from error
+        raise InvalidDocument(f"the query is not PromQL: {str(error)[:200]}", detail={"query": query}) from error
 
 
 class Matcher(NamedTuple):

@@ -27,7 +27,6 @@ import structlog
 
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.telemetry.datasources import Access, Datasource
-from kg.telemetry.promql import parse
 from kg.telemetry.series import Grid, Samples
 
 _log = structlog.get_logger()
@@ -128,7 +127,6 @@ class Prometheus:
 
         A chunk that is too heavy for the server is halved, a few times at most.
         """
-        parse(query)  # never send what is not PromQL
         parts: list[Samples] = []
         warnings: dict[str, None] = {}
         pending = [(chunk, 0) for chunk in grid.chunks()][::-1]
