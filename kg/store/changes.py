@@ -1,0 +1,189 @@
+"""The change log: which graphs there are, who owns them, and every effective change. SQLite, beside the engine.
+
+A generation is recorded here, durably, *before* the engine commits it, and reconciled when the store is opened: only
+the last generation can be in doubt (writes have one order), and its rows tell what the engine must hold if it was
+written (``after``) and if it was not (``before``). So nothing acknowledged is ever missing here, and nothing stays here that
+was not written. The store's write lock is held around every change; reading needs no lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kg.errors import StoreUnavailable
+from kg.store.protocol import GraphEntry, LogEntry
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS graphs (
+  graph TEXT PRIMARY KEY, digest TEXT NOT NULL, owner TEXT NOT NULL, generation INTEGER NOT NULL, changed TEXT NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS log (
+  generation INTEGER NOT NULL, graph TEXT NOT NULL, owner TEXT NOT NULL, before TEXT, after TEXT, at TEXT NOT NULL,
+  PRIMARY KEY (generation, graph)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS log_by_graph ON log (graph, generation);
+CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
+INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
+"""
+_VERSION = 1
+
+_INSERT_LOG = "INSERT INTO log (generation, graph, owner, before, after, at) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
+_SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
+_SELECT_ENTRIES = """
+SELECT graph, digest, owner, generation, changed FROM graphs
+WHERE graph > ?1 AND graph >= ?2 AND (?3 IS NULL OR graph < ?3) AND (?4 IS NULL OR owner = ?4) ORDER BY graph LIMIT ?5
+"""
+_SELECT_LATEST = """
+SELECT generation, graph, owner, before, after, at FROM log WHERE graph = ? ORDER BY generation DESC LIMIT 1
+"""
+_SELECT_LOG = """
+SELECT generation, graph, owner, before, after, at FROM log
+WHERE generation > ? AND generation <= ? ORDER BY generation, graph LIMIT ?
+"""
+_SELECT_IN_DOUBT = """
+SELECT generation, graph, owner, before, after, at FROM log
+WHERE generation = (SELECT max(generation) FROM log) AND generation > (SELECT generation FROM settled)
+"""
+
+
+class ChangeLog:
+    """The tables of one store. Raises ``StoreUnavailable`` when the disk does; all methods may be called from any thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._reading = threading.Lock()
+        with self._translated("opened"):
+            self._writer = self._connect()
+            self._writer.executescript(_SCHEMA)
+            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+            if version not in (0, _VERSION):
+                raise StoreUnavailable(
+                    f"{path} was written by another version of drumlin (format {version}, this one reads {_VERSION})",
+                    hint="export with that version and load the export here",
+                )
+            self._writer.execute("PRAGMA user_version = 1")
+            self._reader = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    # -- writing, under the store's lock ------------------------------------------------------------------------------
+    def record(self, changes: Sequence[LogEntry]) -> None:
+        """Write one generation durably: its log rows and the entries that follow from them."""
+        with self._translated("written"), self._transaction():
+            self._writer.executemany(_INSERT_LOG, map(_row, changes))
+            for each in changes:
+                self._set(each.graph, each if each.after is not None else None)
+
+    def take_back(self, generation: int) -> None:
+        """Forget a generation that was never committed: the entries are again what the log before it says."""
+        with self._translated("written"), self._transaction():
+            graphs = self._writer.execute("SELECT graph FROM log WHERE generation = ?", (generation,)).fetchall()
+            self._writer.execute("DELETE FROM log WHERE generation = ?", (generation,))
+            for (graph,) in graphs:
+                row = self._writer.execute(_SELECT_LATEST, (graph,)).fetchone()
+                earlier = _log_entry(row) if row else None
+                self._set(graph, earlier if earlier and earlier.after is not None else None)
+
+    def settle(self, generation: int) -> None:
+        """Note that the engine holds ``generation``, so that opening the store need not look."""
+        with self._translated("written"):
+            self._writer.execute("UPDATE settled SET generation = ?", (generation,))
+
+    def _set(self, graph: str, last: LogEntry | None) -> None:
+        if last is None:
+            self._writer.execute("DELETE FROM graphs WHERE graph = ?", (graph,))
+            return
+        entry = (graph, last.after, last.owner, last.generation, last.at.isoformat())
+        self._writer.execute(_INSERT_ENTRY, entry)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._writer.execute("COMMIT")
+        finally:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    def last(self) -> int:
+        """Return the newest generation recorded (0 when there is none)."""
+        return int(self._read("SELECT coalesce(max(generation), 0) FROM log")[0][0])
+
+    def in_doubt(self) -> list[LogEntry]:
+        """Return the rows of the last generation unless it is known to be settled."""
+        return [_log_entry(row) for row in self._read(_SELECT_IN_DOUBT)]
+
+    def entry(self, graph: str) -> GraphEntry | None:
+        """Return what is recorded about one graph."""
+        rows = self._read(_SELECT_ENTRY, (graph,))
+        return _entry(rows[0]) if rows else None
+
+    def entries(self, *, owner: str | None, prefix: str, after: str, limit: int | None) -> list[GraphEntry]:
+        """List graphs in the order of their IRIs."""
+        found = self._read(_SELECT_ENTRIES, (after, prefix, _past(prefix), owner, -1 if limit is None else limit))
+        return [_entry(row) for row in found]
+
+    def log(self, since: int, until: int, limit: int) -> list[LogEntry]:
+        """Return whole generations in (``since``, ``until``], about ``limit`` rows but at least one generation."""
+        rows = self._read(_SELECT_LOG, (since, until, limit + 1))
+        if len(rows) <= limit:
+            return [_log_entry(row) for row in rows]
+        cut = rows[-1][0]
+        whole = [row for row in rows if row[0] < cut]
+        if not whole:  # one generation alone is larger than the limit
+            whole = self._read(_SELECT_LOG, (cut - 1, cut, -1))
+        return [_log_entry(row) for row in whole]
+
+    def _read(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._translated("read"), self._reading:
+            return self._reader.execute(query, tuple(values)).fetchall()
+
+    def close(self) -> None:
+        """Close both connections."""
+        with self._reading:
+            self._reader.close()
+        self._writer.close()
+
+    @contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise StoreUnavailable(
+                f"the change log {self._path.name} cannot be {what}: {error}",
+                hint="check free space and permissions of the store's directory",
+            ) from error
+
+
+def _row(change: LogEntry) -> tuple[Any, ...]:
+    return change.generation, change.graph, change.owner, change.before, change.after, change.at.isoformat()
+
+
+def _entry(row: tuple[Any, ...]) -> GraphEntry:
+    return GraphEntry(row[0], row[1], row[2], row[3], datetime.fromisoformat(row[4]))
+
+
+def _log_entry(row: tuple[Any, ...]) -> LogEntry:
+    return LogEntry(row[0], row[1], row[2], row[3], row[4], datetime.fromisoformat(row[5]))
+
+
+def _past(prefix: str) -> str | None:
+    """Return the least string greater than all that begin with ``prefix``; None when there is none."""
+    trimmed = prefix.rstrip("\U0010ffff")
+    if not trimmed:
+        return None
+    following = ord(trimmed[-1]) + 1
+    return trimmed[:-1] + chr(0xE000 if 0xD800 <= following <= 0xDFFF else following)

@@ -1,0 +1,57 @@
+"""Lines that a writer sends, made certain: legal statements, in the one form in which the engine will give them back.
+
+The store builds update text from lines and hashes them, so a line that is not canonical would be an injection or a digest
+that never matches. Producers write canonical lines already; this is the border that makes sure.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pyoxigraph as ox
+
+from kg.errors import InvalidDocument
+from kg.store.protocol import Lines
+
+_IRI = r'<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*+>'
+_TEXT = r'"(?:[^"\\\x00-\x1f\x7f]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F)*+"'
+_LINE = re.compile(rf"{_IRI} {_IRI} (?:{_IRI}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
+# Literals that stand in the engine's own form for sure; every other one with a type of XML Schema is asked about.
+_XSD = "<http://www.w3.org/2001/XMLSchema#"
+_CERTAIN = re.compile(
+    rf'"(?:0|-?[1-9][0-9]{{0,17}})"\^\^{_XSD}integer>|"(?:true|false)"\^\^{_XSD}boolean>'
+    rf'|"[12][0-9]{{3}}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z"\^\^{_XSD}dateTime>'
+)
+
+
+def canonical(lines: Lines, graph: str) -> Lines:
+    """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
+    changed: dict[str, str] = {}
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise InvalidDocument(
+                f"a statement of {graph} is not a canonical RDF statement without blank nodes",
+                hint="give every node an id and check its IRIs",
+            )
+        literal, datatype = match[1], match[2]
+        if literal is None or (datatype is None and literal.endswith('"')):
+            continue
+        if (datatype is None or datatype.startswith(_XSD)) and not _CERTAIN.fullmatch(literal):
+            kept = _as_kept(literal)
+            if kept != literal:
+                changed[line] = f"{line[: match.start(1)]}{kept} ."
+    return (lines - changed.keys()) | frozenset(changed.values()) if changed else lines
+
+
+@lru_cache(maxsize=65_536)
+def _as_kept(literal: str) -> str:
+    """Return a literal as the engine gives it back (``"0.250"^^xsd:decimal`` comes back as 0.25)."""
+    scratch = ox.Store()
+    try:
+        scratch.load(f"<x:s> <x:p> {literal} .".encode(), format=ox.RdfFormat.N_TRIPLES)
+    except (SyntaxError, ValueError) as error:
+        raise InvalidDocument("a literal has a language tag or a datatype that is not legal") from error
+    written = (scratch.dump(format=ox.RdfFormat.N_QUADS) or b"").decode()
+    return written[len("<x:s> <x:p> ") : -len(" .\n")]

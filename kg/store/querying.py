@@ -1,0 +1,138 @@
+"""Running a query in the engine and writing its result: SELECT and ASK as the four result formats, graphs as any RDF syntax."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+import pyoxigraph as ox
+
+from kg.errors import InvalidIdentifier, QueryRejected, UnsupportedSyntax
+from kg.rdf import PREFIXES, SYNTAXES, TURTLE
+from kg.sparql import gate
+from kg.store.protocol import Dataset, Row
+from kg.store.streaming import Writer
+
+_RESULTS: Mapping[str, ox.QueryResultsFormat] = {
+    "application/sparql-results+json": ox.QueryResultsFormat.JSON,
+    "application/sparql-results+xml": ox.QueryResultsFormat.XML,
+    "text/csv": ox.QueryResultsFormat.CSV,
+    "text/tab-separated-values": ox.QueryResultsFormat.TSV,
+}
+_GRAPHS: Mapping[str, ox.RdfFormat] = {
+    syntax.media_type: found for syntax in SYNTAXES if (found := ox.RdfFormat.from_media_type(syntax.media_type))
+}
+_POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
+
+
+def work(engine: ox.Store, query: str, media_type: str, dataset: Dataset, base: str | None) -> Callable[[Writer], None]:
+    """Return what runs the query and writes its result; all of it must happen in one thread."""
+    if media_type not in _RESULTS and media_type not in _GRAPHS:
+        raise _unsupported(media_type, "this query", [*_RESULTS, *_GRAPHS])
+
+    def run(writer: Writer) -> None:
+        results = _query(engine, query, dataset, base)
+        if isinstance(results, ox.QueryTriples):
+            _write_graph(results, media_type, writer)
+        elif (found := _RESULTS.get(media_type)) is None:
+            raise _unsupported(media_type, "a SELECT or ASK query", list(_RESULTS))
+        else:
+            results.serialize(writer, format=found)  # type: ignore[arg-type]  # write() and flush() are all it needs
+
+    return run
+
+
+def _write_graph(results: ox.QueryTriples, media_type: str, writer: Writer) -> None:
+    if (found := _GRAPHS.get(media_type)) is None:
+        raise _unsupported(media_type, "a CONSTRUCT or DESCRIBE query", list(_GRAPHS))
+    if media_type == TURTLE.media_type:  # for people: prefixes are worth the slower way
+        ox.serialize(results, writer, found, prefixes=dict(PREFIXES))  # type: ignore[arg-type]
+    else:
+        results.serialize(writer, format=found)  # type: ignore[arg-type]
+
+
+def _query(
+    engine: ox.Store, query: str, dataset: Dataset, base: str | None
+) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
+    chosen = dataset.default_graphs is not None or dataset.named_graphs is not None
+    default: list[ox.NamedNode | ox.BlankNode | ox.DefaultGraph] = [
+        _graph(each) for each in dataset.default_graphs or ()
+    ]
+    named: list[ox.NamedNode | ox.BlankNode] = [_graph(each) for each in dataset.named_graphs or ()]
+    try:
+        return engine.query(
+            query,
+            base_iri=base,
+            # The flag would win over FROM, and beside named graphs it would show all graphs.
+            use_default_graph_as_union=not chosen and not gate.names_dataset(query),
+            default_graph=default if chosen else None,
+            named_graphs=named if chosen else None,
+        )
+    except SyntaxError as error:
+        raise _rejected(error) from error
+    except RuntimeError as error:  # an unknown function, found before the query runs
+        raise QueryRejected(f"the query cannot be evaluated: {error}") from error
+
+
+def _graph(iri: str) -> ox.NamedNode:
+    try:
+        return ox.NamedNode(iri)
+    except ValueError as error:
+        raise QueryRejected(f"the graph {iri!r} is not an absolute IRI") from error
+
+
+def _rejected(error: SyntaxError) -> QueryRejected:
+    """Translate a syntax error; the engine's position is where it gave up, at or after the mistake."""
+    message = str(error.msg)
+    position = _POSITION.match(message)
+    detail = {"line": int(position[1]), "column": int(position[2])} if position else {}
+    where = f" at line {position[1]}, column {position[2]}" if position else ""
+    said = message[position.end() :] if position else message
+    return QueryRejected(f"the query does not parse{where}: {said}", detail=detail)
+
+
+def _unsupported(media_type: str, what: str, offered: list[str]) -> UnsupportedSyntax:
+    return UnsupportedSyntax(
+        f"the result of {what} cannot be written as {media_type}",
+        hint=f"accept one of {', '.join(offered)}",
+        detail={"offered": offered},
+    )
+
+
+# -- our own queries ------------------------------------------------------------------------------------------------------
+
+_PROJECTION = re.compile(r"\bSELECT\s+(?:DISTINCT\s+|REDUCED\s+)?([^{]*)")
+
+
+def look_up(engine: ox.Store, query: str, values: Mapping[str, str]) -> list[Row]:
+    """Run a trusted SELECT over the union of all graphs, with variables bound to IRIs as terms."""
+    bound = {ox.Variable(name): _value(name, iri) for name, iri in values.items()}
+    solutions = engine.query(
+        _projecting(query, values),
+        use_default_graph_as_union=True,
+        substitutions=bound,  # type: ignore[arg-type]  # a mapping of IRIs is one of terms
+    )
+    if not isinstance(solutions, ox.QuerySolutions):
+        raise TypeError("a look-up is a SELECT")
+    names = [variable.value for variable in solutions.variables]
+    return [{name: _text(term) for name, term in zip(names, row, strict=True) if term is not None} for row in solutions]
+
+
+def _projecting(query: str, values: Mapping[str, str]) -> str:
+    """Project the bound variables: the engine substitutes only what the query selects."""
+    match = _PROJECTION.search(query)
+    if match is None or match[1].lstrip().startswith("*"):
+        return query
+    missing = [f"?{name} " for name in values if not re.search(rf"\?{name}\b", match[1])]
+    return f"{query[: match.start(1)]}{''.join(missing)}{query[match.start(1) :]}"
+
+
+def _value(name: str, iri: str) -> ox.NamedNode:
+    try:
+        return ox.NamedNode(iri)
+    except ValueError as error:
+        raise InvalidIdentifier(f"{iri!r}, given for {name}, is not an absolute IRI") from error
+
+
+def _text(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> str:
+    return term.value if isinstance(term, ox.NamedNode | ox.Literal) else str(term)

@@ -1,0 +1,251 @@
+"""Subgraphs: reading and writing the graph of one entity, under every rule that a caller's write must keep.
+
+What is decided here, for the REST API and the bulk route alike: a graph is validated before it is written, has one owner, is
+deleted into a tombstone (which counts as absent for everyone who does not ask for it), and is written over only as the
+caller expects it. Pure of HTTP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from kg import jsonld, rdf
+from kg.errors import AlreadyExists, GraphOwned, InvalidDocument, ResourceGone, ResourceNotFound, TooLarge
+from kg.iris import Iris
+from kg.rdf import JSONLD, Lines, Syntax
+from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
+from kg.tombstones import is_tombstone, tombstone
+from kg.validation import validate
+from ontology.vocabulary import WORKLOAD_KINDS
+
+USER = "user"
+_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Subgraph:
+    """The graph of one entity as it is stored."""
+
+    iri: str
+    lines: Lines
+    digest: str
+    owner: str
+    tombstone: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One line of a listing. ``type`` is the former class when the entity is a tombstone; what is unknown is ""/None."""
+
+    id: str
+    iri: str
+    type: str
+    name: str
+    namespace: str | None
+    phase: str | None
+    owner: str
+    tombstone: bool
+    digest: str
+    generation: int
+    changed: datetime
+
+
+class Subgraphs:
+    """CRUD of subgraphs over a store. ``clock`` tells when something was deleted (aware, UTC)."""
+
+    def __init__(
+        self, store: Store, iris: Iris, *, clock: Callable[[], datetime], max_bytes: int = jsonld.MAX_BYTES
+    ) -> None:
+        self._store = store
+        self._iris = iris
+        self._clock = clock
+        self._max_bytes = max_bytes
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    def read(self, id: str, *, allow_gone: bool = False) -> Subgraph:
+        """Return the graph of an id or IRI; raises ``ResourceNotFound``, or ``ResourceGone`` for a tombstone."""
+        iri = self._iris.expand(id)
+        stored = self._store.read(iri)
+        if stored is None:
+            raise ResourceNotFound(
+                f"there is no {self._iris.short(iri)}", hint="list what there is: GET /subgraphs", detail={"id": iri}
+            )
+        gone = is_tombstone(stored.lines, iri)
+        if gone and not allow_gone:
+            raise ResourceGone(f"{self._iris.short(iri)} was deleted; its tombstone remains", detail={"id": iri})
+        return Subgraph(iri, stored.lines, stored.entry.digest, stored.entry.owner, gone)
+
+    def live_entry(self, id: str) -> GraphEntry | None:
+        """Return what is recorded about a graph that exists and is no tombstone."""
+        stored = self._store.read(self._iris.expand(id))
+        return stored.entry if stored and not is_tombstone(stored.lines, stored.entry.graph) else None
+
+    def exists(self, id: str) -> bool:
+        """Tell whether there is such a graph, tombstones included."""
+        return self._store.entry(self._iris.expand(id)) is not None
+
+    def list(
+        self,
+        *,
+        type: str | None = None,
+        namespace: str | None = None,
+        owner: str | None = None,
+        prefix: str = "",
+        after: str = "",
+        limit: int = _PAGE,
+        tombstones: bool = False,
+    ) -> tuple[list[Summary], bool]:
+        """List entities in the order of their ids, and tell whether more follow.
+
+        ``type`` is a class (``Workload`` stands for all workload kinds), ``prefix`` and ``after`` are (parts of) short ids.
+        """
+        kinds = WORKLOAD_KINDS if type == "Workload" else {type}
+        found: list[Summary] = []
+        for each in self._summaries(owner, prefix, after):
+            if (each.tombstone and not tombstones) or (type and each.type not in kinds):
+                continue
+            if namespace and each.namespace != namespace:
+                continue
+            if len(found) == limit:
+                return found, True
+            found.append(each)
+        return found, False
+
+    def _summaries(self, owner: str | None, prefix: str, after: str) -> Iterator[Summary]:
+        root = self._iris.root
+        position = root + after if after else ""
+        while page := self._store.entries(owner=owner, prefix=root + prefix, after=position, limit=_PAGE):
+            told = self._told(page)
+            for entry in page:
+                yield self._summary(entry, told.get(entry.graph, {}))
+            position = page[-1].graph
+
+    def _told(self, page: Sequence[GraphEntry]) -> Mapping[str, Mapping[str, str]]:
+        """Ask for the few facts that a listing shows, for one page of graphs at once."""
+        names = " ".join(f"<{entry.graph}>" for entry in page)
+        told: dict[str, dict[str, str]] = {}
+        for row in self._store.look_up(_FACTS % names):
+            facts = told.setdefault(row["graph"], {})
+            local = _local(row["value"])
+            if row["fact"] == _RDF_TYPE and local == "Tombstone":
+                facts["tombstone"] = local
+            else:
+                # The least of several values: the answer's order is the engine's.
+                name = _NAMES[row["fact"]]
+                value = row["value"] if name in ("name", "namespace") else local
+                facts[name] = min(facts.get(name, value), value)
+        return told
+
+    def _summary(self, entry: GraphEntry, facts: Mapping[str, str]) -> Summary:
+        return Summary(
+            id=self._iris.short(entry.graph),
+            iri=entry.graph,
+            type=facts.get("former") or facts.get("type", ""),
+            name=facts.get("name", ""),
+            namespace=facts.get("namespace"),
+            phase=facts.get("phase"),
+            owner=entry.owner,
+            tombstone="tombstone" in facts,
+            digest=entry.digest,
+            generation=entry.generation,
+            changed=entry.changed,
+        )
+
+    # -- a caller's document ------------------------------------------------------------------------------------------
+    def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
+        """Read a document as the content of ``graph``: triples, or quads of that graph and no other.
+
+        Raises ``TooLarge`` and ``InvalidDocument``; nothing is validated yet.
+        """
+        if len(data) > self._max_bytes:
+            raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
+        if syntax is JSONLD:
+            data = jsonld.inline(data, max_bytes=self._max_bytes)
+        graphs = rdf.parse(data, syntax, base=graph)
+        if other := next((name for name in graphs if name not in (None, graph)), None):
+            raise InvalidDocument(
+                f"the document has statements in the graph {other}; this one is {graph}",
+                hint="send triples, or quads of that graph only",
+            )
+        return graphs.get(None, frozenset()) | graphs.get(graph, frozenset())
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+    def put(self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> Written:
+        """Make the graph hold exactly ``lines``. ``expected`` is the digest of the live graph, None when there must be none.
+
+        Raises what ``validate`` raises, ``GraphOwned`` and ``PreconditionFailed``. Writing over a tombstone creates.
+        """
+        write = self.prepare(id, lines, owner=owner, expected=expected)
+        gone = self._tombstone(write.graph)
+        if gone is None:
+            return self._store.apply([write])[0]
+        if expected is None:
+            write = _expecting(write, gone.entry.digest)
+        written = self._store.apply([write])[0]
+        if written.outcome != "replaced":
+            return written
+        return Written(written.graph, "created", written.digest, written.generation)
+
+    def create(self, id: str, lines: Lines, *, owner: str = USER) -> Written:
+        """Write a graph that must not exist (a tombstone does not count); raises ``AlreadyExists``."""
+        if (entry := self.live_entry(id)) is not None:
+            raise AlreadyExists(
+                f"{self._iris.short(entry.graph)} exists already",
+                hint="replace it with PUT",
+                detail={"id": entry.graph, "digest": entry.digest},
+            )
+        return self.put(id, lines, owner=owner, expected=None)
+
+    def delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> Written:
+        """Turn a graph into its tombstone at once.
+
+        Raises ``ResourceNotFound``, ``ResourceGone`` when it is one, ``GraphOwned`` and ``PreconditionFailed``.
+        """
+        return self._store.apply([self.prepare_delete(id, owner=owner, expected=expected)])[0]
+
+    def prepare(
+        self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY
+    ) -> GraphWrite:
+        """Return the write that puts ``lines``, validated, for ``apply``."""
+        iri = self._iris.expand(id)
+        validate(lines, iri, self._iris)
+        return GraphWrite(iri, lines, owner, expected)
+
+    def prepare_delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> GraphWrite:
+        """Return the write that leaves a tombstone, for ``apply``: it holds for the graph as it is now."""
+        live = self.read(id)
+        if live.owner != owner:
+            raise GraphOwned(live.iri, live.owner, owner)
+        remains = tombstone(live.lines, live.iri, self._clock())
+        return GraphWrite(live.iri, remains, owner, live.digest if expected is ANY else expected)
+
+    def apply(self, writes: Sequence[GraphWrite]) -> Sequence[Written]:
+        """Write what was prepared, all or none; see ``Store.apply``."""
+        return self._store.apply(writes)
+
+    def _tombstone(self, iri: str) -> StoredGraph | None:
+        stored = self._store.read(iri)
+        return stored if stored and is_tombstone(stored.lines, iri) else None
+
+
+def _expecting(write: GraphWrite, expected: str) -> GraphWrite:
+    return GraphWrite(write.graph, write.lines, write.owner, expected)
+
+
+def _local(value: str) -> str:
+    return value.rpartition("#")[2]
+
+
+_NAMES: Mapping[str, str] = {
+    _RDF_TYPE: "type",
+    **{jsonld.NAMESPACE + name: name for name in ("name", "namespace", "phase")},
+    jsonld.NAMESPACE + "formerType": "former",
+}
+_FACTS = (
+    "SELECT ?graph ?fact ?value WHERE { VALUES ?graph { %s } VALUES ?fact { "
+    + " ".join(f"<{name}>" for name in _NAMES)
+    + " } ?graph ?fact ?value }"
+)
