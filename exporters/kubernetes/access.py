@@ -118,17 +118,16 @@ class _Connection:
 class Access:
     """One API server with its credentials; all methods block and may be called from any thread."""
 
-    def __init__(self, load: Callable[[Any], None], *, namespace: str | None = None) -> None:
-        self.namespace = namespace
+    def __init__(self, load: Callable[[Any], None]) -> None:
         self._load = load
         self._lock = threading.Lock()
         self._connection = self._connected()
 
     @classmethod
-    def connect(cls, context: str | None = None, kubeconfig: str | None = None, namespace: str | None = None) -> Access:
+    def connect(cls, context: str | None = None, kubeconfig: str | None = None) -> Access:
         """Use a kubeconfig's ``context`` (default: its current one); inside a pod that names none, its own service account.
 
-        ``namespace`` limits what is read to one namespace. Raises ``SourceUnavailable`` when there is nothing to connect with.
+        Raises ``SourceUnavailable`` when there is nothing to connect with.
         """
         from kubernetes import config
 
@@ -141,12 +140,10 @@ class Access:
             else:
                 loaders.load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
 
-        return cls(load, namespace=namespace)
+        return cls(load)
 
     @classmethod
-    def to_host(
-        cls, host: str, *, token: str | None = None, ca_file: str | None = None, namespace: str | None = None
-    ) -> Access:
+    def to_host(cls, host: str, *, token: str | None = None, ca_file: str | None = None) -> Access:
         """Use the API server at ``host`` (an http(s) URL), e.g. ``kubectl proxy``, without any kubeconfig."""
         address = urlsplit(host)
         if address.scheme not in {"http", "https"} or not address.hostname or "@" in address.netloc:
@@ -158,7 +155,7 @@ class Access:
             if token:
                 configuration.api_key["BearerToken"] = f"Bearer {token}"
 
-        return cls(load, namespace=namespace)
+        return cls(load)
 
     @property
     def server(self) -> str:

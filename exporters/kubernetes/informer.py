@@ -33,7 +33,7 @@ def _now() -> datetime:
 class KubernetesSource:
     """The live objects of ``kinds`` in one cluster (``exporters.protocol.Source``).
 
-    ``namespace`` limits namespaced kinds to one namespace (default: the access's own limit); ``label_selector`` is the API's syntax.
+    ``namespace`` limits namespaced kinds to one namespace; ``label_selector`` is the API's syntax.
     ``page_size`` objects are asked for at a time where a server has no watch-list; ``capacity`` objects wait for the consumer
     before a watch is slowed down.
     """
@@ -54,9 +54,9 @@ class KubernetesSource:
         self._access = access
         self._kinds = tuple(kinds)
         self._cluster = cluster
-        self._namespace = namespace or access.namespace
-        if self._namespace and not _NAMESPACE.fullmatch(self._namespace):
-            raise InvalidSettings(f"{self._namespace!r} is not the name of a namespace")
+        if namespace is not None and not _NAMESPACE.fullmatch(namespace):
+            raise InvalidSettings(f"{namespace!r} is not the name of a namespace")
+        self._namespace = namespace
         self._label_selector = label_selector
         self._clock = clock
         self._timing = timing
@@ -74,7 +74,7 @@ class KubernetesSource:
         """Yield changes for ever; end within a second after ``stop`` is set. For one consumer at a time.
 
         A kind that is forbidden or not installed never yields ``Synced``. Raises ``SourceUnavailable`` when the server refuses
-        the credentials or the request before anything was read; every later failure is waited out.
+        the credentials or the request at the first contact; every later failure is waited out.
         """
         self._backlog = backlog = Backlog(self._capacity)
         self._reflectors = reflectors = tuple(self._reflector(kind, backlog) for kind in self._kinds)

@@ -105,6 +105,7 @@ class Reflector:
         self._uids: dict[tuple[str | None, str], str] = {}  # (namespace, name) → uid
         self._version: str | None = None  # opaque; None: list first
         self._watch_list = True  # until the server turns out not to know it
+        self._answered = False  # whether the server ever took the request and the credentials for good
         self._silent = 0  # watches in a row that said nothing
         self._patience = 2  # how many of them until the version is suspected
         self._began = 0.0  # when the current watch was opened, time.monotonic()
@@ -190,14 +191,15 @@ class Reflector:
         return self._backoff.next()
 
     def _refused(self, error: ApiRefused | ApiFailed) -> float:
-        """Decide by status. Raises ``error`` where waiting cannot help and nothing was ever read."""
+        """Decide by status. Raises ``error`` where it is the operator's and not the server's: at the first contact."""
         tally, listing = self._tally, self._version is None
         if error.status in (400, 422) and listing and self._watch_list:
             return self._without_watch_list()
         if listing and self._watch_list and isinstance(error, ApiFailed) and error.status not in _PASSING:
             return self._without_watch_list()  # e.g. 500 inside a 200: an etcd that cannot report progress
-        if error.status in (400, 401, 422) and not tally.synced:
+        if error.status in (400, 401, 422) and not self._answered:
             raise error
+        self._answered = True
         if error.status in (403, 404):
             return self._set_aside(error)
         if error.status == 410:
@@ -281,6 +283,7 @@ class Reflector:
         return set()
 
     def _served(self) -> None:
+        self._answered = True
         self._tally.forbidden = self._tally.absent = False
 
     # -- what arrives -------------------------------------------------------------------------------------------------

@@ -88,17 +88,6 @@ def test_a_named_context_is_used(fake: FakeApiServer, tmp_path: Path) -> None:
     assert Access.connect("here", file).server == fake.url
 
 
-def test_a_namespace_is_kept_for_the_source(fake: FakeApiServer) -> None:
-    """The namespace given to the access limits the source that uses it."""
-    fake.state.create(fake.state.named("pods"), "shop", {"metadata": {"name": "in"}})
-    fake.state.create(fake.state.named("pods"), "ops", {"metadata": {"name": "out"}})
-    with Following(KubernetesSource(Access.to_host(fake.url, namespace="shop"), [PODS], "prod", timing=FAST)) as seen:
-        seen.until_synced(PODS)
-
-    assert seen.names() == {"in"}
-    assert fake.requests[0].path == "/api/v1/namespaces/shop/pods"
-
-
 _UNUSABLE = (
     None,
     "",

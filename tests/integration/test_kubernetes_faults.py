@@ -496,6 +496,15 @@ def test_credentials_that_worked_before_are_waited_for(cluster: Cluster, fake: F
         seen.until(lambda: "late" in seen.names())
 
 
+def test_credentials_of_a_kind_that_waits_are_no_reason_to_end(cluster: Cluster, fake: FakeApiServer) -> None:
+    """A spell of 401 while a kind is not installed ends nothing, though that kind never was synced."""
+    with following(cluster, DOMAINS) as seen:
+        seen.until(lambda: seen.status(DOMAINS).absent)
+        fake.faults.inject(Fault("refuse", status=401, times=4))
+        fake.state.register(CRD)
+        seen.until_synced(DOMAINS)
+
+
 def test_every_kind_comes_back_after_an_outage(cluster: Cluster, fake: FakeApiServer) -> None:
     """client-java#2151, KSM#694: after the control plane was away, each kind goes on, without a relist where none is needed."""
     with following(cluster, PODS, NODES, DEPLOYMENTS) as seen:
