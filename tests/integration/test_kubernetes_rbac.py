@@ -1,0 +1,39 @@
+"""The rights that are asked for are the kinds that are followed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from exporters.kubernetes.kinds import KINDS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _role() -> dict[str, Any]:
+    documents = yaml.safe_load_all((ROOT / "deploy" / "rbac.yaml").read_text(encoding="utf-8"))
+    role: dict[str, Any] = next(each for each in documents if each["kind"] == "ClusterRole")
+    return role
+
+
+def test_the_role_names_exactly_the_kinds_that_are_followed() -> None:
+    """A kind without its right would be forbidden, a right without its kind would be too much."""
+    granted = {
+        (group, plural) for rule in _role()["rules"] for group in rule["apiGroups"] for plural in rule["resources"]
+    }
+
+    assert granted == {(kind.group, kind.plural) for kind in KINDS}
+
+
+def test_the_role_only_reads() -> None:
+    """No verb changes anything, and no wildcard hides one."""
+    assert {verb for rule in _role()["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def test_the_page_on_kubernetes_names_every_kind() -> None:
+    """What is read is documented, kind by kind."""
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+
+    assert [kind.plural for kind in KINDS if kind.plural not in page] == []
