@@ -57,6 +57,7 @@ class Observed:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on (ASGI)."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fastapi import Request
+
+from api.exporting import Exporting
 from exporters.hosting import ensure
 from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline
-from fastapi import Request
-from kg.store.embedded import EmbeddedStore
-from kg.subgraphs import Subgraphs
-from kg.telemetry.history import History
-from kg.telemetry.resolve import Resolver
-
-from api.exporting import Exporting
 from exporters.protocol import Source
 from kg.iris import Iris
 from kg.settings import Settings
+from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
+from kg.subgraphs import Subgraphs
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.history import History
+from kg.telemetry.resolve import Resolver
 from kg.telemetry.templates import Catalogue
 
 
@@ -73,7 +73,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
         Subgraphs(store, iris, clock=now),
         catalogue,
         resolver,
-        History(resolver, datasources),
+        History(resolver),
         Exporting(pipeline, source) if source else None,
     )
     if parts.exporting:

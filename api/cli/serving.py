@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def configure_logging() -> None:
 
 def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:
     """Return the source that ``none``, ``dump:PATH`` or ``kubernetes`` names; raises ``InvalidSettings``."""
+    from api.assembly import now
     from exporters.kubernetes.kinds import KINDS
 
     if name == "none":
@@ -47,7 +49,7 @@ def source_named(name: str, settings: Settings, context: str | None = None, name
     if name.startswith("dump:"):
         from exporters.dump import DumpSource
 
-        return DumpSource([Path(name.removeprefix("dump:"))], KINDS)
+        return DumpSource([name.removeprefix("dump:")], KINDS, clock=now)
     if name == "kubernetes":
         from exporters.kubernetes.access import Access
         from exporters.kubernetes.informer import KubernetesSource
@@ -94,15 +96,20 @@ def serve(settings: Settings, store: Path | None, source: Any, host: str, port: 
     port = listening_address(host, port)
     parts = assemble(settings, directory=store, source=source)
     shown = f"[{host}]" if ":" in host else host
-    print(f"Drumlin at http://{shown}:{port}", file=sys.stderr, flush=True)
+
+    def announce() -> None:
+        print(f"Drumlin at http://{shown}:{port}", file=sys.stderr, flush=True)
+
     try:
-        run_server(parts, host, port)
+        run_server(parts, host, port, listening=announce)
     finally:
         parts.close()
 
 
-def run_server(parts: Any, host: str, port: int, stop: threading.Event | None = None) -> None:
-    """Run the HTTP server in this thread until a signal, or until ``stop`` is set."""
+def run_server(
+    parts: Any, host: str, port: int, stop: threading.Event | None = None, listening: Callable[[], None] | None = None
+) -> None:
+    """Run the HTTP server in this thread until a signal, or until ``stop`` is set; ``listening`` is called once it answers."""
     from granian.constants import Interfaces
     from granian.log import LogLevels
     from granian.server.embed import Server
@@ -114,7 +121,7 @@ def run_server(parts: Any, host: str, port: int, stop: threading.Event | None = 
         address=host,
         port=port,
         interface=Interfaces.ASGI,
-        log_level=LogLevels.warning,
+        log_level=LogLevels.error,
         websockets=False,
     )
 
@@ -126,6 +133,9 @@ def run_server(parts: Any, host: str, port: int, stop: threading.Event | None = 
                 loop.add_signal_handler(each, ending.set)
         serving = asyncio.create_task(server.serve())
         waiting = [serving, asyncio.create_task(ending.wait())]
+        if listening:
+            announcing = asyncio.create_task(_announce(host, port, listening))
+            announcing.add_done_callback(lambda task: task.cancelled() or task.result())
         if stop is not None:
             waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -138,13 +148,25 @@ def run_server(parts: Any, host: str, port: int, stop: threading.Event | None = 
     asyncio.run(run())
 
 
+async def _announce(host: str, port: int, listening: Callable[[], None]) -> None:
+    """Call ``listening`` as soon as a connection is taken; the server itself does not say when."""
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:
+            await asyncio.sleep(0.02)  # not listening yet
+            continue
+        writer.close()
+        listening()
+        return
+
+
 def follow(settings: Settings, source: Any, to: str) -> None:
     """Export ``source`` into the service at ``to`` until the source ends or a signal comes."""
+    from api.assembly import configured, now
     from exporters.kubernetes.kinds import KINDS
     from exporters.pipeline import Pipeline
     from exporters.remote import RemoteSink
-
-    from api.assembly import configured, now
     from kg.client import Client
     from kg.iris import Iris
     from kg.telemetry.templates import Catalogue
@@ -157,7 +179,7 @@ def follow(settings: Settings, source: Any, to: str) -> None:
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
     with Client(to, timeout=120.0) as client:
-        sink = RemoteSink(client, source.name, settings.base)
+        sink = RemoteSink(client, settings.base)
         pipeline = Pipeline(sink, KINDS, settings, iris, Catalogue.shipped(), configured(settings, iris), clock=now)
         pipeline.run(source, stop)
 
@@ -165,13 +187,12 @@ def follow(settings: Settings, source: Any, to: str) -> None:
 def dump(url: str | None, format: str) -> None:
     """Stream the service's export to stdout."""
     import kg
-    from kg.client.calls import Call
     from kg.rdf import JSONLD, NQUADS, syntax_named
 
     syntax = syntax_named(format)
     if syntax not in (NQUADS, JSONLD):
         raise InvalidSettings(f"a dump as {format!r} is not offered", hint="--format nquads or jsonld")
     with kg.connect(url) as client:
-        for chunk in client.stream(Call("GET", "/export", lambda _: None, params={"format": syntax.name})):
+        for chunk in client.export(syntax.name):
             sys.stdout.buffer.write(chunk)
         sys.stdout.buffer.flush()

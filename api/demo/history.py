@@ -163,7 +163,7 @@ class _Pod:
 
 
 def _cores(container: dict[str, Any]) -> float:
-    text = str(container.get("resources", {}).get("limits", {}).get("cpu", "1"))
+    text = str(container.get("resources", {}).get("limits", {}).get("cpu", "200m"))
     return float(text[:-1]) / 1000 if text.endswith("m") else float(text)
 
 

@@ -14,7 +14,8 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from types import MappingProxyType
+from typing import NamedTuple, Self
 
 import structlog
 
@@ -81,6 +82,13 @@ def backfill(openmetrics: Path, directory: Path) -> None:
         )
 
 
+class Target(NamedTuple):
+    """What is scraped: host:port, and labels that its series get (``instance``)."""
+
+    address: str
+    labels: Mapping[str, str] = MappingProxyType({})
+
+
 class Server:
     """A process of ours that serves HTTP on loopback until ``stop``; its output goes to a log file."""
 
@@ -114,16 +122,19 @@ class Server:
 def start_prometheus(
     directory: Path,
     *,
-    targets: Mapping[str, str] | None = None,
+    targets: Mapping[str, Target] | None = None,
     scrape_interval: str = "15s",
     arguments: Sequence[str] = (),
 ) -> Server:
     """Start Prometheus on the storage of ``directory`` and wait until it is ready; nothing in it expires.
 
-    ``targets`` maps a job to the host:port it is scraped from. Raises ``SourceUnavailable`` with the end of its log.
+    ``targets`` maps a job to what it scrapes. Raises ``SourceUnavailable`` with the end of its log.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    jobs = [{"job_name": job, "static_configs": [{"targets": [target]}]} for job, target in (targets or {}).items()]
+    jobs = [
+        {"job_name": job, "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}]}
+        for job, target in (targets or {}).items()
+    ]
     config = directory / "prometheus.yml"
     config.write_text(
         json.dumps({"global": {"scrape_interval": scrape_interval}, "scrape_configs": jobs}), encoding="utf-8"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -12,14 +13,16 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from api.assembly import Parts, parts
 from kg import jsonld
 
+VERSION = version("drumlin")
 router = APIRouter(tags=["operations"])
 Service = Annotated[Parts, Depends(parts)]
 
 
 @router.get("/livez", summary="Is the process alive?")
-def livez() -> dict[str, str]:
-    """Answer as long as the process can."""
-    return {"status": "alive"}
+def livez(service: Service) -> dict[str, str]:
+    """Answer as long as the process can, and say who it is."""
+    settings = service.settings
+    return {"status": "alive", "base": settings.base, "cluster": settings.cluster, "version": VERSION}
 
 
 @router.get("/readyz", summary="Can it be used?")
@@ -84,5 +87,6 @@ SELECT ?workload ?namespace ?phase WHERE {{ ?workload a :Deployment ; :namespace
 <p><button name="format" value="csv">Run as CSV</button> <button name="format" value="json">Run as JSON</button></p></form>
 <h2>More</h2>
 <ul><li><a href="subgraphs">/subgraphs</a> all entities</li><li><a href="openapi.json">/openapi.json</a> every route</li>
+
 <li><a href="export?format=nquads">/export</a> the whole graph</li><li><a href="metrics">/metrics</a>, <a href="readyz">/readyz</a></li></ul>
 </html>"""

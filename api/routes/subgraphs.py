@@ -6,23 +6,24 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
-from kg.subgraphs import Subgraph
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from api import bulk
 from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax, sent_syntax
-from api.problems import NotAcceptable, problem_of
+from api.problems import NotAcceptable
 from kg import jsonld, rdf
-from kg.errors import DrumlinError, InvalidDocument, PreconditionFailed, ResourceGone, TooLarge
+from kg.errors import PreconditionFailed, ResourceGone, TooLarge
 from kg.rdf import JSONLD, NQUADS, Lines, Syntax
-from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
+from kg.store.protocol import ANY, Unconditional, Written
+from kg.subgraphs import Subgraph
 
 router = APIRouter(tags=["subgraphs"])
 
@@ -31,8 +32,26 @@ Accept = Annotated[str | None, Header()]
 IfMatch = Annotated[str | None, Header()]
 IfNoneMatch = Annotated[str | None, Header()]
 Format = Annotated[str | None, Query(alias="format", description="Syntax of the answer; wins over Accept.")]
+
+
+def entity_id(
+    request: Request,
+    id: Annotated[
+        str, Path(description="Short id (prod/payments/deployment/checkout) or IRI, as text that is encoded once.")
+    ],
+) -> str:
+    """Return the id as the client wrote it: the server has decoded the path, and ids are percent-encoded text."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
+    written = path.removeprefix("/subgraph/") or id
+    # A full IRI or a short id may also come as one segment, its slashes encoded: then it is decoded once, as a whole.
+    lower = written.lower()
+    whole = lower.startswith(("http%3a", "https%3a")) or ("/" not in written and "%2f" in lower)
+    return unquote(written) if whole else written
+
+
+EntityId = Annotated[str, Depends(entity_id)]
 _SUFFIXES = {each.suffix: each for each in rdf.SYNTAXES}
-BATCH = 500
 
 
 def write_graph(lines: Lines, iri: str, syntax: Syntax) -> bytes:
@@ -86,15 +105,13 @@ def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None
 @router.get("/subgraph/{id:path}", summary="Read one entity's graph")
 @router.head("/subgraph/{id:path}", include_in_schema=False)
 def read(
-    id: str,
-    request: Request,
+    id: EntityId,
     service: Service,
     accept: Accept = None,
     if_none_match: IfNoneMatch = None,
     wanted: Format = None,
 ) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML."""
-    id = raw_id(request, "/subgraph/")
     id, wanted = _split(service, id, wanted)
     syntax, media_type = rdf_syntax(accept, wanted)
     try:
@@ -121,17 +138,6 @@ def _headers(subgraph: Subgraph, syntax: Syntax) -> dict[str, str]:
     }
 
 
-def raw_id(request: Request, prefix: str) -> str:
-    """Return the id as the client wrote it: the server decodes the path, and ids are percent-encoded text."""
-    raw: bytes = request.scope.get("raw_path") or b""
-    path = raw.partition(b"?")[0].decode("latin-1") if raw else request.scope["path"]
-    root = request.scope.get("root_path", "")
-    id = str(path).removeprefix(root).removeprefix(prefix)
-    # A full IRI or a short id may also come as one segment, its slashes encoded: then it is decoded once, as a whole.
-    whole = id.lower().startswith(("http%3a", "https%3a")) or ("/" not in id and "%2f" in id.lower())
-    return unquote(id) if whole else id
-
-
 async def _body(request: Request, limit: int) -> bytes:
     """Read a request's body up to ``limit`` bytes; raises ``TooLarge`` without reading the rest."""
     received = bytearray()
@@ -144,7 +150,7 @@ async def _body(request: Request, limit: int) -> bytes:
 
 @router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
 async def put(
-    id: str,
+    id: EntityId,
     request: Request,
     service: Service,
     content_type: Annotated[str | None, Header()] = None,
@@ -152,18 +158,19 @@ async def put(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Make the graph hold exactly what the body says. 201 when it was not there, else 204; the same content changes nothing."""
-    return await _write(request, service, content_type, if_match, if_none_match, create=False)
+    return await _write(id, request, service, content_type, if_match, if_none_match, create=False)
 
 
 @router.post("/subgraph/{id:path}", summary="Create one entity's graph")
 async def post(
-    id: str, request: Request, service: Service, content_type: Annotated[str | None, Header()] = None
+    id: EntityId, request: Request, service: Service, content_type: Annotated[str | None, Header()] = None
 ) -> Response:
     """Create the graph: 201 and Location; 409 when it is there already."""
-    return await _write(request, service, content_type, None, None, create=True)
+    return await _write(id, request, service, content_type, None, None, create=True)
 
 
 async def _write(
+    id: str,
     request: Request,
     service: Parts,
     content_type: str | None,
@@ -173,7 +180,7 @@ async def _write(
     create: bool,
 ) -> Response:
     syntax = sent_syntax(content_type)
-    iri = service.iris.expand(raw_id(request, "/subgraph/"))
+    iri = service.iris.expand(id)
     data = await _body(request, service.settings.document_bytes)
 
     def work() -> Written:
@@ -191,9 +198,9 @@ async def _write(
 
 
 @router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)
-async def delete(id: str, request: Request, service: Service, if_match: IfMatch = None) -> Response:
+async def delete(id: EntityId, service: Service, if_match: IfMatch = None) -> Response:
     """Turn the graph into a tombstone: reading it gives 410 from now on; its runs are kept."""
-    iri = service.iris.expand(raw_id(request, "/subgraph/"))
+    iri = service.iris.expand(id)
     await run_in_threadpool(lambda: service.subgraphs.delete(iri, expected=_expected(service, iri, if_match, None)))
     return Response(status_code=204)
 
@@ -225,102 +232,23 @@ def list_(
 
 
 @router.post("/subgraphs", summary="Write many graphs")
-async def bulk(
+async def write_many(
     request: Request,
     service: Service,
-    owner: Annotated[str, Query(description="Who writes: user, or the name of a source (kubernetes:prod).")] = "user",
-) -> StreamingResponse:
-    """Write many graphs, one JSON object a line: ``{"op": "put"|"delete"|"remove", "id": …, "document": …, "digest": …}``.
+    atomic: Annotated[bool, Query(description="All lines in one transaction, or none.")] = False,
+) -> Response:
+    """Write many graphs, one JSON object a line:
+    ``{"op": "put"|"delete"|"remove", "id": …, "document": …}``.
 
-    ``delete`` leaves a tombstone, ``remove`` leaves nothing; ``digest`` is what the graph must have now. One result a line comes out,
-    in order: outcome and digest, or the problem. A line that fails does not stop the others.
+    ``delete`` leaves a tombstone, ``remove`` leaves nothing. ``digest`` is what the graph must have now; ``owner`` says who writes (``user``
+    when absent). One result a line comes out, in order: outcome and digest, or the problem; a line that fails does not stop the
+    others. With ``atomic`` the first problem is the answer, and nothing was written.
     """
-    return StreamingResponse(_results(request, service, owner), media_type="application/x-ndjson")
-
-
-async def _results(request: Request, service: Parts, owner: str) -> AsyncIterator[bytes]:
-    pending: list[bytes] = []
-    async for line in _lines(request, service.settings.document_bytes + 4096):
-        pending.append(line)
-        if len(pending) >= BATCH:
-            yield await run_in_threadpool(_write_batch, service, owner, pending)
-            pending = []
-    if pending:
-        yield await run_in_threadpool(_write_batch, service, owner, pending)
-
-
-async def _lines(request: Request, limit: int) -> AsyncIterator[bytes]:
-    rest = b""
-    async for chunk in request.stream():
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line
-        if len(rest) > limit:
-            raise TooLarge(f"a line has more than {limit:,} bytes")
-    if rest.strip():
-        yield rest
-
-
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
-    op: str
-    id: str
-    document: msgspec.Raw | None = None
-    digest: str | None = None
-
-
-def _write_batch(service: Parts, owner: str, batch: list[bytes]) -> bytes:
-    """Write a batch in one transaction; where one of its writes is refused, each line on its own."""
-    writes: list[GraphWrite | DrumlinError] = [_prepared(service, owner, line) for line in batch]
-    good = [each for each in writes if isinstance(each, GraphWrite)]
-    results: Iterator[Written | DrumlinError]
-    try:
-        results = iter(service.subgraphs.apply(good))
-    except DrumlinError:
-        results = iter([_alone(service, each) for each in good])
-    except ValueError:  # the same graph twice in one batch
-        results = iter([_alone(service, each) for each in good])
-    lines = (_result(each if isinstance(each, DrumlinError) else next(results)) for each in writes)
-    return b"".join(lines)
-
-
-def _prepared(service: Parts, owner: str, line: bytes) -> GraphWrite | DrumlinError:
-    try:
-        read = msgspec.json.decode(line, type=_Line)
-        iri = service.iris.expand(read.id)
-        expected: str | Unconditional = read.digest if read.digest is not None else ANY
-        if read.op == "put":
-            if read.document is None:
-                raise InvalidDocument("a put needs a document")
-            lines = service.subgraphs.parse(bytes(read.document), JSONLD, iri)
-            return service.subgraphs.prepare(iri, lines, owner=owner, expected=expected)
-        if read.op == "delete":
-            return service.subgraphs.prepare_delete(iri, owner=owner, expected=expected)
-        if read.op == "remove":
-            return GraphWrite(iri, None, owner, expected)
-        raise InvalidDocument(f"op {read.op!r} is not one of put, delete, remove")
-    except msgspec.DecodeError as error:
-        return InvalidDocument(f"the line is not what is expected: {error}")
-    except DrumlinError as error:
-        return error
-
-
-def _alone(service: Parts, write: GraphWrite) -> Written | DrumlinError:
-    try:
-        return service.subgraphs.apply([write])[0]
-    except DrumlinError as error:
-        return error
-
-
-def _result(result: Written | DrumlinError) -> bytes:
-    if isinstance(result, DrumlinError):
-        return msgspec.json.encode({"problem": problem_of(result)}) + b"\n"
-    return (
-        msgspec.json.encode(
-            {"id": result.graph, "outcome": result.outcome, "digest": result.digest, "generation": result.generation}
-        )
-        + b"\n"
-    )
+    lines = bulk.lines_of(request, service.settings.document_bytes + 4096)
+    if not atomic:
+        return StreamingResponse(bulk.results(service, lines), media_type=bulk.MEDIA_TYPE)
+    batch = await bulk.together(lines)
+    return Response(await run_in_threadpool(bulk.write_together, service, batch), media_type=bulk.MEDIA_TYPE)
 
 
 @router.get("/export", summary="Export the whole store")

@@ -17,13 +17,13 @@ import httpx
 
 from kg.client import calls
 from kg.client.calls import Call, raise_for_problem
-from kg.client.entities import Metric, Summary, metrics_of
+from kg.client.entities import Identity, Metric, Summary, metrics_of
 from kg.client.rows import Rows
 from kg.errors import ResourceNotFound, SourceUnavailable
 from kg.store.protocol import GraphWrite
 
 if TYPE_CHECKING:
-    from kg.telemetry.series import Series
+    from kg.client.series import Series
 
 __all__ = ["AsyncClient", "AsyncSubgraph", "AsyncWorkload", "Client", "Metric", "Rows", "Subgraph", "Workload"]
 
@@ -116,12 +116,20 @@ class Client:
         namespace: str | None = None,
         owner: str | None = None,
         prefix: str | None = None,
+        tombstones: bool = False,
     ) -> Iterator[Summary]:
         """Iterate over the entities that match, in the order of their ids, page by page."""
         after: str | None = None
         while True:
             page = self.run(
-                calls.list_subgraphs(type=type, namespace=namespace, owner=owner, prefix=prefix, after=after)
+                calls.list_subgraphs(
+                    type=type,
+                    namespace=namespace,
+                    owner=owner,
+                    prefix=prefix,
+                    tombstones=tombstones or None,
+                    after=after,
+                )
             )
             yield from (Summary.read(item) for item in page["items"])
             if (after := page.get("next")) is None:
@@ -134,7 +142,7 @@ class Client:
     def workload(self, id: str) -> Workload:
         """Return one workload by short id or IRI; raises ``ResourceNotFound``."""
         document = self.subgraph(id).get()
-        return Workload(self, _summary(document), document)
+        return Workload(self, Identity.of(document), document)
 
     def resolve(
         self,
@@ -179,9 +187,33 @@ class Client:
         )
         return _series(data)
 
-    def apply(self, writes: Sequence[GraphWrite], owner: str = "user") -> list[dict[str, Any]]:
-        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``."""
-        return self.run(calls.write_subgraphs(writes, owner))
+    def ready(self) -> dict[str, Any]:
+        """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
+        return self.run(calls.ready())
+
+    def about(self) -> dict[str, Any]:
+        """Ask the service who it is: ``base``, ``cluster``, ``version``."""
+        return self.run(calls.about())
+
+    def apply(self, writes: Sequence[GraphWrite], *, atomic: bool = False) -> list[dict[str, Any]]:
+        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``.
+
+        ``atomic``: all or none, and a refused write raises.
+        """
+        return self.run(calls.write_subgraphs(writes, atomic=atomic))
+
+    def export(self, syntax: str = "nquads") -> Iterator[bytes]:
+        """Stream all graphs of one generation as N-Quads or JSON-LD."""
+        call = calls.export(syntax)
+        timeout = _timeout(call)
+        try:
+            with self._http.stream(call.method, call.path, params=dict(call.params), timeout=timeout) as response:
+                if response.status_code >= 400:
+                    response.read()
+                raise_for_problem(response)
+                yield from response.iter_bytes()
+        except httpx.TransportError as error:
+            raise _unreachable(self._http.base_url, error) from error
 
 
 class AsyncClient:
@@ -245,12 +277,20 @@ class AsyncClient:
         namespace: str | None = None,
         owner: str | None = None,
         prefix: str | None = None,
+        tombstones: bool = False,
     ) -> AsyncIterator[Summary]:
         """Iterate over the entities that match, in the order of their ids, page by page."""
         after: str | None = None
         while True:
             page = await self.run(
-                calls.list_subgraphs(type=type, namespace=namespace, owner=owner, prefix=prefix, after=after)
+                calls.list_subgraphs(
+                    type=type,
+                    namespace=namespace,
+                    owner=owner,
+                    prefix=prefix,
+                    tombstones=tombstones or None,
+                    after=after,
+                )
             )
             for item in page["items"]:
                 yield Summary.read(item)
@@ -264,7 +304,7 @@ class AsyncClient:
     async def workload(self, id: str) -> AsyncWorkload:
         """Return one workload by short id or IRI; raises ``ResourceNotFound``."""
         document = await self.subgraph(id).get()
-        return AsyncWorkload(self, _summary(document), document)
+        return AsyncWorkload(self, Identity.of(document), document)
 
     async def resolve(
         self,
@@ -307,9 +347,34 @@ class AsyncClient:
         )
         return _series(await self.run(call))
 
-    async def apply(self, writes: Sequence[GraphWrite], owner: str = "user") -> list[dict[str, Any]]:
-        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``."""
-        return await self.run(calls.write_subgraphs(writes, owner))
+    async def ready(self) -> dict[str, Any]:
+        """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
+        return await self.run(calls.ready())
+
+    async def about(self) -> dict[str, Any]:
+        """Ask the service who it is: ``base``, ``cluster``, ``version``."""
+        return await self.run(calls.about())
+
+    async def apply(self, writes: Sequence[GraphWrite], *, atomic: bool = False) -> list[dict[str, Any]]:
+        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``.
+
+        ``atomic``: all or none, and a refused write raises.
+        """
+        return await self.run(calls.write_subgraphs(writes, atomic=atomic))
+
+    async def export(self, syntax: str = "nquads") -> AsyncIterator[bytes]:
+        """Stream all graphs of one generation as N-Quads or JSON-LD."""
+        call = calls.export(syntax)
+        timeout = _timeout(call)
+        try:
+            async with self._http.stream(call.method, call.path, params=dict(call.params), timeout=timeout) as response:
+                if response.status_code >= 400:
+                    await response.aread()
+                raise_for_problem(response)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except httpx.TransportError as error:
+            raise _unreachable(self._http.base_url, error) from error
 
 
 class Subgraph:
@@ -375,11 +440,11 @@ class AsyncSubgraph:
 class Workload:
     """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
 
-    def __init__(self, client: Client, summary: Summary, document: dict[str, Any] | None = None) -> None:
+    def __init__(self, client: Client, identity: Identity, document: dict[str, Any] | None = None) -> None:
         self._client = client
         self._document = document
-        self.id, self.iri, self.name = summary.id, summary.iri, summary.name
-        self.kind, self.namespace, self.phase = summary.type, summary.namespace, summary.phase
+        self.id, self.iri, self.name = identity.id, identity.iri, identity.name
+        self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id}>"
@@ -409,11 +474,11 @@ class Workload:
 class AsyncWorkload:
     """The asynchronous twin of ``Workload``; ``load`` fetches the document."""
 
-    def __init__(self, client: AsyncClient, summary: Summary, document: dict[str, Any] | None = None) -> None:
+    def __init__(self, client: AsyncClient, identity: Identity, document: dict[str, Any] | None = None) -> None:
         self._client = client
         self._document = document
-        self.id, self.iri, self.name = summary.id, summary.iri, summary.name
-        self.kind, self.namespace, self.phase = summary.type, summary.namespace, summary.phase
+        self.id, self.iri, self.name = identity.id, identity.iri, identity.name
+        self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id}>"
@@ -449,20 +514,7 @@ def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:
     return metric
 
 
-def _summary(document: Mapping[str, Any]) -> Summary:
-    iri = str(document["id"])
-    return Summary(
-        iri.partition("/id/")[2],
-        iri,
-        str(document["type"]),
-        str(document["name"]),
-        document.get("namespace"),
-        document.get("phase"),
-        "",
-    )
-
-
 def _series(data: bytes) -> Series:
-    from kg.telemetry.series import Series
+    from kg.client.series import Series
 
     return Series.from_ipc(data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -14,7 +14,7 @@ from kg import errors, jsonld
 from kg.client.rows import Rows
 from kg.errors import DrumlinError
 from kg.rdf import Syntax, syntax_named
-from kg.store.protocol import GraphWrite
+from kg.store.protocol import GraphWrite, Row
 
 T = TypeVar("T")
 
@@ -146,14 +146,14 @@ def list_subgraphs(**filters: Any) -> Call[dict[str, Any]]:
     )
 
 
-def write_subgraphs(writes: Iterable[GraphWrite], owner: str) -> Call[list[dict[str, Any]]]:
-    """Write many graphs; reads one result a write, in order."""
+def write_subgraphs(writes: Iterable[GraphWrite], *, atomic: bool) -> Call[list[dict[str, Any]]]:
+    """Write many graphs, all or none when ``atomic``; reads one result a write, in order."""
     lines = b"\n".join(msgspec.json.encode(_bulk_line(each)) for each in writes)
     return Call(
         "POST",
         "/subgraphs",
         lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
-        params={"owner": owner},
+        params={"atomic": "true"} if atomic else {},
         headers={"Content-Type": "application/x-ndjson"},
         content=lines,
         seconds=HISTORY_SECONDS,
@@ -162,8 +162,10 @@ def write_subgraphs(writes: Iterable[GraphWrite], owner: str) -> Call[list[dict[
 
 def _bulk_line(write: GraphWrite) -> dict[str, Any]:
     if write.lines is None:
-        return {"op": "remove", "id": write.graph}
-    line: dict[str, Any] = {"op": "put", "id": write.graph, "document": jsonld.compact(write.lines, write.graph)}
+        line: dict[str, Any] = {"op": "remove", "id": write.graph, "owner": write.owner}
+    else:
+        document = jsonld.compact(write.lines, write.graph)
+        line = {"op": "put", "id": write.graph, "owner": write.owner, "document": document}
     if isinstance(write.expected, str):
         line["digest"] = write.expected
     return line
@@ -189,6 +191,25 @@ def _answer(response: httpx.Response) -> Any:
     return body["boolean"] if "boolean" in body else Rows.from_json(body)
 
 
+def sparql_texts(query: str) -> Call[list[Row]]:
+    """Run a SELECT and read each solution as variable → IRI or lexical form; an unbound variable is absent."""
+    return replace(sparql(query), read=_texts)
+
+
+def _texts(response: httpx.Response) -> list[Row]:
+    return [{name: term["value"] for name, term in row.items()} for row in _json(response)["results"]["bindings"]]
+
+
+def about() -> Call[dict[str, Any]]:
+    """Ask the service who it is: ``base``, ``cluster``, ``version``."""
+    return Call("GET", "/livez", _json)
+
+
+def ready() -> Call[dict[str, Any]]:
+    """Ask whether everything that existed has been read."""
+    return Call("GET", "/readyz", _json, repeatable=False)
+
+
 def resolve(entity: str, metric: str, **window: Any) -> Call[dict[str, Any]]:
     """Resolve one metric of one entity."""
     params = {"entity": entity, "metric": metric, **{key: value for key, value in window.items() if value is not None}}
@@ -211,3 +232,8 @@ def history(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> C
         content=msgspec.json.encode(body),
         seconds=HISTORY_SECONDS,
     )
+
+
+def export(syntax: str) -> Call[None]:
+    """Stream the whole graph; the client reads the body itself."""
+    return Call("GET", "/export", _nothing, params={"format": syntax_named(syntax).name}, seconds=HISTORY_SECONDS)

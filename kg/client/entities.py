@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -37,9 +37,9 @@ def metrics_of(document: Mapping[str, Any]) -> dict[str, Metric]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One line of a listing."""
+@dataclass(frozen=True)
+class Identity:
+    """What an entity is called: short id, IRI, class, name, namespace, and its phase."""
 
     id: str
     iri: str
@@ -47,11 +47,26 @@ class Summary:
     name: str
     namespace: str | None
     phase: str | None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Identity:
+        """Read it out of an entity's document."""
+        iri = str(document["id"])
+        known = document.get("namespace"), document.get("phase")
+        return Identity(iri.partition("/id/")[2], iri, str(document["type"]), str(document["name"]), *known)
+
+
+@dataclass(frozen=True)
+class Summary(Identity):
+    """One line of a listing: who writes the graph, its digest, and its last effective write."""
+
     owner: str
+    digest: str
+    generation: int
+    changed: str
 
     @classmethod
     def read(cls, item: Mapping[str, Any]) -> Summary:
         """Read one item of ``/subgraphs``."""
-        return cls(
-            item["id"], item["iri"], item["type"], item["name"], item.get("namespace"), item.get("phase"), item["owner"]
-        )
+        known: dict[str, Any] = {each.name: item.get(each.name) for each in fields(cls)}
+        return cls(**known)

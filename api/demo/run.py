@@ -1,0 +1,249 @@
+"""``drumlin demo``: the whole path on a sample cluster, each step shown and checked.
+
+Cluster → graph → SPARQL → resolved PromQL → series. The service is the real one on the embedded store, asked over HTTP by the
+real client; Prometheus and node-exporter are real where they are installed. Where they are not, the steps that need them are
+skipped, saying what to install.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import structlog
+from rich.console import Console
+
+import kg
+from api.assembly import assemble, now
+from api.cli.output import emit_table
+from api.cli.serving import listening_address, run_server
+from api.demo import history, prometheus, sample
+from exporters.dump import DumpSource
+from exporters.kubernetes.kinds import KINDS
+from kg.client import Client
+from kg.errors import DrumlinError
+from kg.settings import DatasourceSettings, DomainSettings, Settings
+
+WORKLOAD = f"{sample.CLUSTER}/payments/deployment/checkout"
+METRIC = "cpu_usage"
+LIVE_SCRAPE = "1s"
+_NEWEST_LEFT_OUT = timedelta(hours=3)  # Prometheus itself writes the newest blocks
+_LIVE_SECONDS = 45.0
+
+COUNTS = """PREFIX : <https://w3id.org/drumlin/ns#>
+SELECT ?kind (COUNT(?entity) AS ?count) WHERE { GRAPH ?entity { ?entity a ?type } BIND(STRAFTER(STR(?type), "#") AS ?kind) }
+GROUP BY ?kind ORDER BY DESC(?count) ?kind"""
+
+out = Console(highlight=False)
+
+
+@dataclass
+class Demo:
+    """What is running, and which steps did not give real results."""
+
+    days: int
+    began: float = field(default_factory=time.monotonic)
+    missing: list[str] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        """Announce a step."""
+        out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]")
+
+
+def demo(*, once: bool, port: int, days: int) -> int:
+    """Run the demo and return its exit code: 1 when a step gave no real result and ``once`` was asked for."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    show = Demo(days)
+    directory = Path(tempfile.mkdtemp(prefix="drumlin-demo-"))
+    try:
+        with _telemetry(show, directory) as url, _service(show, directory, url, port) as client:
+            _graph(show, client)
+            _series(show, client, fetch=url is not None)
+            if not once:
+                _keep_serving(client)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    for each in show.missing:
+        out.print(f"[yellow]not shown:[/yellow] {each}")
+    if once and not show.missing:
+        out.print("\nevery step gave real results")
+    return 1 if once and show.missing else 0
+
+
+@contextmanager
+def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
+    """Start a real Prometheus that holds generated history and scrapes a real node-exporter; yield its address."""
+    if not prometheus.find_binary("prometheus") or not prometheus.find_binary("promtool"):
+        show.missing.append("series, since Prometheus is not installed: apt-get install prometheus")
+        yield None
+        return
+    home = directory / "prometheus"
+    home.mkdir()
+    text = directory / "history.om"
+    end = int((now() - _NEWEST_LEFT_OUT).timestamp()) // history.STEP * history.STEP
+    with out.status(f"generating {show.days} days of history …"):
+        count = history.write_history(text, start=end - show.days * 86_400, end=end)
+        prometheus.backfill(text, home)
+        text.unlink()
+    with (
+        _node_exporter(show, home) as targets,
+        prometheus.start_prometheus(home, targets=targets, scrape_interval=LIVE_SCRAPE) as server,
+    ):
+        show.say(f"Prometheus runs at {server.url} with {count:,} generated samples")
+        yield server.url
+
+
+@contextmanager
+def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.Target]]:
+    if not prometheus.find_binary("prometheus-node-exporter"):
+        show.missing.append(
+            "live series, since node-exporter is not installed: apt-get install prometheus-node-exporter"
+        )
+        yield {}
+        return
+    with prometheus.start_node_exporter(home) as exporter:
+        target = f"127.0.0.1:{exporter.port}"
+        yield {"node-exporter": prometheus.Target(target, {"instance": sample.THIS_MACHINE})}
+
+
+@contextmanager
+def _service(show: Demo, directory: Path, url: str | None, port: int) -> Iterator[Client]:
+    """Load the sample into a fresh store and serve it; yield a client."""
+    cluster = directory / "cluster"
+    sample.write_sample(cluster, days=show.days, now=now())
+    port = listening_address("127.0.0.1", port)
+    source = DumpSource([cluster], KINDS, clock=now)
+    parts = assemble(_settings(url, port), directory=directory / "store", source=source)
+    stop = threading.Event()
+    server = threading.Thread(target=run_server, args=(parts, "127.0.0.1", port, stop), name="http")
+    server.start()
+    try:
+        with kg.connect(f"http://127.0.0.1:{port}") as client:
+            _until(lambda: _ready(client), 60, "the service did not become ready")
+            yield client
+    finally:
+        stop.set()
+        server.join(15)
+        parts.close()
+
+
+def _settings(url: str | None, port: int) -> Settings:
+    found: list[DatasourceSettings] = []
+    if url:
+        scrape = f"{history.STEP}s"
+        found.append(
+            DatasourceSettings.model_validate(
+                {
+                    "name": "prometheus-main",
+                    "kind": "prometheus",
+                    "url": url,
+                    "service": "monitoring/prometheus",
+                    "scrape_interval": scrape,
+                }
+            )
+        )
+    grafana = {
+        "workload": "https://grafana.example/d/workload?var-namespace={namespace}&var-type={kind}&var-workload={name}"
+    }
+    found.append(
+        DatasourceSettings.model_validate(
+            {
+                "name": "grafana-main",
+                "kind": "grafana",
+                "url": "https://grafana.example",
+                "service": "monitoring/grafana",
+                "dashboards": grafana,
+            }
+        )
+    )
+    site = DomainSettings.model_validate(
+        {"id": "glaciation-node1", "type": "GlaciationNode", "url": "https://glaciation-node1.example/"}
+    )
+    return Settings(base=f"http://localhost:{port}", cluster=sample.CLUSTER, domain=site, datasource=tuple(found))
+
+
+def _ready(client: Client) -> bool:
+    try:
+        return bool(client.ready())
+    except DrumlinError:
+        return False  # not listening yet; the deadline decides
+
+
+def _until(condition: Callable[[], bool], seconds: float, failure: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise DrumlinError(failure, hint="run it again; if it happens again, report it with what was printed")
+        time.sleep(0.1)
+
+
+def _graph(show: Demo, client: Client) -> None:
+    rows = client.sparql(COUNTS)
+    show.say(f"The graph of the sample cluster: {sum(row['count'] for row in rows)} entities, by kind")
+    emit_table(("kind", "count"), [(row["kind"], row["count"]) for row in rows])
+    if not rows:
+        show.missing.append("the graph is empty")
+
+
+def _series(show: Demo, client: Client, *, fetch: bool) -> None:
+    resolution: dict[str, Any] = client.resolve(WORKLOAD, METRIC, last=f"{show.days}d", step="5m")
+    show.say(f"{METRIC} of {WORKLOAD}, resolved")
+    out.print(f"[green]{resolution['query']}[/green]", soft_wrap=True)
+    out.print(f"unit {resolution['unit']}, at {resolution['endpoint']}", soft_wrap=True)
+    if not fetch:
+        return
+    workload = client.workload(WORKLOAD)
+    series = workload.history(METRIC, last=f"{show.days}d", step="5m")
+    show.say(f"Its history, ready for a forecast: {len(series):,} rows, {min(series.coverage.values()):.1%} covered")
+    table = series.to_arrow()
+    emit_table(table.column_names, [tuple(row.values()) for row in table.slice(0, 5).to_pylist()])
+    if not len(series) or min(series.coverage.values()) < 0.9:
+        show.missing.append(f"the history of {WORKLOAD} is incomplete")
+    _live(show, client)
+
+
+def _live(show: Demo, client: Client) -> None:
+    """Show the machine's own CPU, as node-exporter measures it now."""
+    if any("node-exporter" in each for each in show.missing):
+        return
+    node = f"{sample.CLUSTER}/-/node/{sample.THIS_MACHINE}"
+    found: list[float] = []
+
+    def measured() -> bool:
+        try:
+            series = client.history(node, "mem_usage", last="30s", step="1s", gaps="drop")
+        except DrumlinError:
+            return False  # not scraped yet; the deadline decides
+        found.extend(series.to_arrow()["y"].to_pylist())
+        return bool(found)
+
+    try:
+        _until(measured, _LIVE_SECONDS, "node-exporter was not scraped")
+    except DrumlinError as error:
+        show.missing.append(f"live series: {error}")
+        return
+    show.say(f"And live, from this machine's node-exporter: {found[-1] / 1e9:.2f} GB of memory in use")
+
+
+def _keep_serving(client: Client) -> None:
+    out.print(f"\nOpen [bold]{client.url}[/bold], or ask in another terminal:")
+    out.print(
+        f"  drumlin get {WORKLOAD} -u {client.url}\n  drumlin history {WORKLOAD} {METRIC} --last 7d -u {client.url}",
+        soft_wrap=True,
+    )
+    out.print("Press Ctrl-C to end.")
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda *_: ended.set())
+    while not ended.wait(3600):
+        pass

@@ -1,0 +1,63 @@
+"""Writing to a service elsewhere: what ``drumlin follow`` puts in the place of the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from kg.client import Client, calls
+from kg.errors import Conflict, GraphOwned, InvalidSettings
+from kg.iris import Iris
+from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
+
+
+class RemoteSink:
+    """A ``Sink`` over HTTP. Each ``apply`` is one request and one transaction of the service.
+
+    ``base`` is the base of the IRIs that will be written; raises ``InvalidSettings`` when the service has another one.
+    """
+
+    def __init__(self, client: Client, base: str) -> None:
+        self._client = client
+        self._iris = Iris(base)
+        served = client.about()["base"]
+        if served != self._iris.base:
+            raise InvalidSettings(
+                f"the service at {client.url} names things below {served}, this exporter below {self._iris.base}",
+                hint=f"say --base {served}, or set base in drumlin.toml",
+            )
+
+    def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
+        """Write all or none."""
+        if not writes:
+            return []
+        try:
+            results = self._client.apply(writes, atomic=True)
+        except Conflict as error:
+            graph, owner = error.detail.get("graph"), error.detail.get("owner")
+            if graph and owner:
+                raise GraphOwned(graph, owner, writes[0].owner) from error
+            raise
+        return [Written(each["id"], each["outcome"], each["digest"], each["generation"]) for each in results]
+
+    def entries(
+        self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None
+    ) -> list[GraphEntry]:
+        """List graphs without their content."""
+        found: list[GraphEntry] = []
+        short = prefix.removeprefix(self._iris.root)
+        for each in self._client.subgraphs(owner=owner, prefix=short, tombstones=True):
+            if each.iri > after:
+                found.append(
+                    GraphEntry(each.iri, each.digest, each.owner, each.generation, datetime.fromisoformat(each.changed))
+                )
+            if limit is not None and len(found) >= limit:
+                break
+        return found
+
+    def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
+        """Run one of our own bounded SELECTs; ``values`` are IRIs and are checked to be, so none can end its bracket."""
+        for name, iri in (values or {}).items():
+            self._iris.parse(iri)
+            query = query.replace("WHERE {", f"WHERE {{ VALUES ?{name} {{ <{iri}> }}", 1)
+        return self._client.run(calls.sparql_texts(query))

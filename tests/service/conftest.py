@@ -1,0 +1,94 @@
+"""A real service for the tests: ``drumlin serve`` in a process of its own, on loopback, asked over HTTP."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BASE = "https://kg.example"
+SAMPLE = ROOT / "api" / "demo" / "cluster"
+READY_SECONDS = 30
+
+
+class Service:
+    """A running service: its address, its process, and everything it has written to stderr."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.log: list[str] = []
+        self._announced = threading.Event()
+        self.url = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        if not self._announced.wait(READY_SECONDS) or not self.url:
+            raise AssertionError("the service did not start:\n" + "".join(self.log))
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                self.log.append(line)
+                if line.startswith("Drumlin at "):
+                    self.url = line.removeprefix("Drumlin at ").strip()
+                    self._announced.set()
+        self._announced.set()
+
+    def close(self) -> None:
+        """Kill the process if it still runs, and read what it had to say."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(5)
+
+    def stop(self) -> int:
+        """End the process and return its exit code."""
+        self.process.terminate()
+        try:
+            return self.process.wait(20)
+        finally:
+            self.close()
+
+
+@contextmanager
+def serving(*options: str, cluster: str = "prod") -> Iterator[Service]:
+    """Run ``drumlin serve`` on a free port."""
+    command = [sys.executable, "-m", "api.cli.main", "serve", "--port", "0", "--base", BASE, "--cluster", cluster, *options]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    service = Service(process)
+    try:
+        yield service
+    finally:
+        service.stop()
+
+
+def drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command line."""
+    command: Sequence[str] = [sys.executable, "-m", "api.cli.main", *arguments]
+    return subprocess.run(command, cwd=ROOT, input=input, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with the sample cluster loaded, on a store of its own."""
+    store = tmp_path_factory.mktemp("store")
+    with serving("--store", str(store), "--source", f"dump:{SAMPLE}") as running:
+        for _ in range(100):
+            if httpx.get(running.url + "/readyz").status_code == 200:
+                break
+            threading.Event().wait(0.1)
+        yield running
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    """An HTTP client of the service."""
+    with httpx.Client(base_url=service.url, timeout=30) as client:
+        yield client

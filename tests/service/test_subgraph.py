@@ -1,0 +1,226 @@
+"""/subgraph/{id} over a listening server: the whole life of one graph, and everything that is refused."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+
+from kg import jsonld, rdf
+
+BASE = "https://kg.example/id/"
+JSONLD = {"Content-Type": "application/ld+json"}
+
+
+def forecast(name: str, **changes: Any) -> dict[str, Any]:
+    """Return a document that a user may write: the contract's forecast under another id."""
+    iri = f"{BASE}forecast/{name}"
+    return {
+        "@context": jsonld.CONTEXT_IRI,
+        "id": iri,
+        "type": "Forecast",
+        "name": "energy_joules",
+        "derivedFrom": [f"{BASE}prod/-/node/edge-a-1/metric/energy_joules"],
+        "model": "seasonal-naive",
+        "horizon": "P1D",
+        "step": "PT5M",
+        "trainedFrom": "2026-10-28T00:00:00Z",
+        "trainedTo": "2026-11-27T00:00:00Z",
+        "generatedAt": "2026-11-27T00:05:12Z",
+        "distribution": [
+            {"id": f"{iri}/at/forecasts", "type": "SeriesFile", "path": "a/b.parquet", "accessService": f"{BASE}datasource/forecasts"}
+        ],
+        **changes,
+    }
+
+
+@pytest.fixture
+def name() -> str:
+    """A forecast's id that no other test uses."""
+    return uuid.uuid4().hex
+
+
+def put(http: httpx.Client, name: str, document: Any, **headers: str) -> httpx.Response:
+    """PUT a forecast."""
+    content = document if isinstance(document, bytes) else json.dumps(document).encode()
+    return http.put(f"/subgraph/forecast/{name}", content=content, headers={**JSONLD, **headers})
+
+
+def test_a_graph_lives_from_put_to_tombstone(http: httpx.Client, name: str) -> None:
+    """PUT creates, the same PUT changes nothing, DELETE leaves a tombstone that answers 410, PUT over it creates again."""
+    created = put(http, name, forecast(name))
+    assert (created.status_code, created.headers["Location"]) == (201, f"/subgraph/forecast/{name}")
+    again = put(http, name, forecast(name))
+    assert again.status_code == 204
+    assert again.headers["ETag"] == created.headers["ETag"]
+    read = http.get(f"/subgraph/forecast/{name}")
+    assert read.json() == forecast(name)
+    assert read.headers["ETag"] == created.headers["ETag"]
+    assert http.delete(f"/subgraph/forecast/{name}").status_code == 204
+    gone = http.get(f"/subgraph/forecast/{name}")
+    assert gone.status_code == 410
+    assert gone.headers["Content-Type"] == "application/problem+json"
+    assert gone.json()["tombstone"]["formerType"] == "Forecast"
+    assert http.delete(f"/subgraph/forecast/{name}").status_code == 410
+    assert put(http, name, forecast(name)).status_code == 201
+    assert http.get(f"/subgraph/forecast/{name}").status_code == 200
+
+
+def test_the_same_put_makes_no_generation(http: httpx.Client, name: str) -> None:
+    """A write that would not change the graph is not a write, whatever the order and form of its statements."""
+    put(http, name, forecast(name))
+    before = http.get("/readyz").json()["generation"]
+    turtle = http.get(f"/subgraph/forecast/{name}", headers={"Accept": "text/turtle"}).content
+    assert http.put(f"/subgraph/forecast/{name}", content=turtle, headers={"Content-Type": "text/turtle"}).status_code == 204
+    assert http.get("/readyz").json()["generation"] == before
+
+
+@pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
+def test_every_syntax_goes_in_and_comes_out(http: httpx.Client, name: str, syntax: rdf.Syntax) -> None:
+    """What is read in a syntax, by Accept or by suffix, can be written back in it and is the same graph."""
+    put(http, name, forecast(name))
+    by_accept = http.get(f"/subgraph/forecast/{name}", headers={"Accept": syntax.media_type})
+    assert by_accept.headers["Content-Type"].startswith(syntax.media_type)
+    assert by_accept.headers["ETag"].endswith(f'-{syntax.name}"')
+    assert http.get(f"/subgraph/forecast/{name}{syntax.suffix}").content == by_accept.content
+    assert http.get(f"/subgraph/forecast/{name}", params={"format": syntax.name}).content == by_accept.content
+    back = http.put(f"/subgraph/forecast/{name}", content=by_accept.content, headers={"Content-Type": syntax.media_type})
+    assert back.status_code == 204
+
+
+def test_an_id_that_exists_as_written_wins_over_its_suffix(http: httpx.Client, name: str) -> None:
+    """An entity whose name ends like a suffix is read under its own name."""
+    assert put(http, f"{name}.ttl", forecast(f"{name}.ttl")).status_code == 201
+    assert http.get(f"/subgraph/forecast/{name}.ttl").json()["id"].endswith(f"{name}.ttl")
+
+
+def test_full_iris_and_odd_names_are_encoded_once(http: httpx.Client) -> None:
+    """An IRI is taken as one encoded segment or as it is; a percent-encoded name is kept, not decoded."""
+    iri = f"{BASE}domain/{quote('南京')}"
+    document = {"@context": jsonld.CONTEXT_IRI, "id": iri, "type": "Domain", "name": "南京"}
+    content = json.dumps(document).encode()
+    assert http.put(f"/subgraph/{quote(iri, safe='')}", content=content, headers=JSONLD).status_code == 201
+    for path in (f"domain/{quote('南京')}", quote(iri, safe=""), quote(f"domain/{quote('南京')}", safe="")):
+        assert http.get(f"/subgraph/{path}").json()["name"] == "南京", path
+
+
+def test_conditional_writes_hold(http: httpx.Client, name: str) -> None:
+    """If-Match guards against a lost update whatever the syntax it was read in; If-None-Match: * creates only."""
+    first = put(http, name, forecast(name), **{"If-None-Match": "*"})
+    assert first.status_code == 201
+    assert put(http, name, forecast(name), **{"If-None-Match": "*"}).status_code == 412
+    turtle_etag = http.get(f"/subgraph/forecast/{name}.ttl").headers["ETag"]
+    second = put(http, name, forecast(name, model="a"), **{"If-Match": turtle_etag})
+    assert second.status_code == 204
+    stale = put(http, name, forecast(name, model="b"), **{"If-Match": first.headers["ETag"]})
+    assert stale.status_code == 412
+    assert http.get(f"/subgraph/forecast/{name}").json()["model"] == "a"
+    assert http.delete(f"/subgraph/forecast/{name}", headers={"If-Match": first.headers["ETag"]}).status_code == 412
+    assert http.delete(f"/subgraph/forecast/{name}", headers={"If-Match": second.headers["ETag"]}).status_code == 204
+    assert put(http, name, forecast(name), **{"If-Match": "*"}).status_code == 412
+
+
+def test_conditional_reads_hold(http: httpx.Client, name: str) -> None:
+    """If-None-Match with the representation's own ETag gives 304 without a body; HEAD gives headers alone."""
+    put(http, name, forecast(name))
+    etag = http.get(f"/subgraph/forecast/{name}").headers["ETag"]
+    unchanged = http.get(f"/subgraph/forecast/{name}", headers={"If-None-Match": etag})
+    assert (unchanged.status_code, unchanged.content) == (304, b"")
+    other = http.get(f"/subgraph/forecast/{name}", headers={"If-None-Match": etag, "Accept": "text/turtle"})
+    assert other.status_code == 200
+    head = http.head(f"/subgraph/forecast/{name}")
+    assert (head.status_code, head.content, head.headers["ETag"]) == (200, b"", etag)
+
+
+def test_post_creates_once(http: httpx.Client, name: str) -> None:
+    """POST answers 201 with Location, then 409 that says it is there."""
+    content = json.dumps(forecast(name)).encode()
+    assert http.post(f"/subgraph/forecast/{name}", content=content, headers=JSONLD).status_code == 201
+    second = http.post(f"/subgraph/forecast/{name}", content=content, headers=JSONLD)
+    assert second.status_code == 409
+    assert second.json()["type"].endswith("/already-exists")
+
+
+def _deep(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+BAD = {
+    "unknown key": (lambda n: forecast(n, modle="x"), 422, "modle"),
+    "ill-typed literal": (lambda n: forecast(n, trainedFrom="yesterday"), 422, "trainedFrom"),
+    "remote context": (lambda n: {**forecast(n), "@context": "http://127.0.0.1:9/context"}, 422, "remote context"),
+    "remote import": (lambda n: {**forecast(n), "@context": {"@import": "http://127.0.0.1:9/"}}, 422, "@import"),
+    "blank node": (lambda n: forecast(n, derivedFrom=[{"name": "x"}]), 422, "blank"),
+    "subject outside": (lambda n: forecast(n, derivedFrom=[{"id": f"{BASE}domain/x", "name": "x"}]), 422, "domain/x"),
+    "another's id": (lambda _: forecast("another"), 422, "another"),
+    "not JSON": (lambda _: b'{"id": ', 422, "JSON"),
+    "not UTF-8": (lambda _: b'{"id": "\xff"}', 422, ""),
+    "a number": (lambda _: b"5", 422, ""),
+    "empty": (lambda _: b"", 422, ""),
+    "100 levels": (lambda _: _deep(100), 422, "100 levels"),
+    "100,000 levels": (lambda _: _deep(100_000), 422, "levels"),
+    "duplicate key": (lambda _: b'{"id": "a", "id": "b"}', 422, "twice"),
+    "10 MB": (lambda n: forecast(n, model="x" * 10_000_000), 413, "1,048,576"),
+    "missing property": (lambda n: {k: v for k, v in forecast(n).items() if k != "derivedFrom"}, 422, "deriv"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_document_is_refused_and_nothing_of_it_stored(http: httpx.Client, name: str, case: str) -> None:
+    """Each kind of bad document gets its status, a precise reason, and leaves no trace."""
+    make, status, said = BAD[case]
+    answer = put(http, name, make(name))
+    assert answer.status_code == status, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert said in answer.text
+    assert http.get(f"/subgraph/forecast/{name}").status_code == 404
+    assert http.get("/subgraphs", params={"prefix": f"forecast/{name}"}).json()["items"] == []
+
+
+def test_a_violation_says_where_and_what_was_meant(http: httpx.Client, name: str) -> None:
+    """A misspelt key is named with its path, its rule and what may have been meant."""
+    (violation,) = put(http, name, forecast(name, modle="x")).json()["violations"]
+    assert violation["rule"] == "undeclared-term"
+    assert violation["suggestion"] == "model"
+    assert violation["focus"] == f"{BASE}forecast/{name}"
+
+
+def test_an_exporters_graph_is_not_a_users_to_write(http: httpx.Client) -> None:
+    """PUT and DELETE of a graph that an exporter owns give 409 naming the owner; the graph stays."""
+    path = "/subgraph/prod/payments/deployment/checkout"
+    before = http.get(path)
+    document = {**before.json(), "version": "9"}
+    refused = http.put(path, content=json.dumps(document).encode(), headers=JSONLD)
+    assert (refused.status_code, refused.json()["owner"]) == (409, "dump")
+    assert http.delete(path).status_code == 409
+    assert http.get(path).content == before.content
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {"Accept": "image/png"}, 406),
+        ("PUT", {"Content-Type": "image/png"}, 415),
+        ("PUT", {}, 415),
+        ("PUT", {"Content-Type": "text/turtle; charset=utf-16"}, 415),
+        ("PATCH", JSONLD, 405),
+    ],
+)
+def test_what_is_not_offered_is_named(http: httpx.Client, method: str, headers: dict[str, str], status: int) -> None:
+    """A wrong media type or method gets its status; where there is a choice, the answer lists it."""
+    answer = http.request(method, "/subgraph/prod/payments/deployment/checkout", content=b"x", headers=headers)
+    assert answer.status_code == status
+    if status in (406, 415):
+        assert "text/turtle" in answer.json()["offered"]
+
+
+@pytest.mark.parametrize("id", ["x", "prod/payments/deployment", "prod/payments/Deployment/x", "domain/", "a/b/c/d%2x", "https://other/id/a/b/c/d"])
+def test_an_id_that_names_nothing_is_refused(http: httpx.Client, id: str) -> None:
+    """A malformed id gives 400 and a hint, never a 500."""
+    answer = http.get(f"/subgraph/{id}")
+    assert answer.status_code in (400, 404)
+    assert answer.headers["Content-Type"] == "application/problem+json"
