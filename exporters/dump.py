@@ -43,6 +43,11 @@ class DumpSource:
 
     def changes(self, stop: threading.Event) -> Iterator[Change]:
         """Yield each object, then ``Synced`` for the kinds that occurred; raises ``SourceUnavailable`` for a missing path."""
+        for path in self._paths:
+            if path != STDIN and not Path(path).exists():
+                raise SourceUnavailable(
+                    f"{path} does not exist", hint="give a file, a directory, or - for standard input"
+                )
         seen: dict[str, Kind] = {}
         whole = True
         for change in self._objects():
@@ -121,8 +126,6 @@ def safe_reason(error: msgspec.ValidationError) -> str:
 def _expanded(path: Path) -> Iterable[Path]:
     if path.is_dir():
         return sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    if not path.exists():
-        raise SourceUnavailable(f"{path} does not exist", hint="give a file, a directory, or - for standard input")
     return (path,)
 
 
