@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 _STUBBORN = 5  # refusals in a row after which the version itself is suspected
 _MOST_PATIENCE = 64
+_LONGEST_ASKED = 300.0  # seconds of a Retry-After that are honoured; one kind must not sleep for a day
 _PASSING = {403, 410, 429, 503, 504}  # says nothing about whether the server knows watch-lists
 
 
@@ -160,8 +161,10 @@ class Reflector:
                 self._list()
                 return 0.0  # on to the watch
         except StreamSilent:
-            self._log.warning("watch_silent")
-            return self._without_watch_list() if self._version is None else self._unheard()
+            self._log.warning("kubernetes_silent")
+            if self._version is not None:
+                return self._unheard()
+            return self._without_watch_list() if self._watch_list else self._backoff.next()
         except _NoInitialEnd:
             return self._without_watch_list()
         except (ApiRefused, ApiFailed) as error:
@@ -170,10 +173,7 @@ class Reflector:
             if not self._halted.is_set():
                 self._log.warning("kubernetes_unreachable", reason=str(error), hint=error.hint)
             return self._backoff.next()
-        if (
-            self._tally.event,
-            self._tally.bookmark,
-        ) == heard:  # an empty 200: a stale or future version looks like this
+        if heard == (self._tally.event, self._tally.bookmark):  # a stale or a future version looks like this
             return self._unheard() + self._backoff.next()
         return 0.0 if self._long_lived() else self._backoff.next()
 
@@ -204,10 +204,11 @@ class Reflector:
             return self._set_aside(error)
         if error.status == 410:
             tally.gone410 += 1
-        if error.status in (400, 410, 422) or self._backoff.failures >= _STUBBORN:
+        stubborn = self._backoff.failures >= _STUBBORN and error.status not in _PASSING | {401}
+        if error.status in (400, 410, 422) or stubborn:
             self._version = None
         self._log.warning("kubernetes_refused", status=error.status, reason=str(error))
-        return max(self._backoff.next(), error.retry_after or 0.0)
+        return max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_ASKED))
 
     def _set_aside(self, error: ApiRefused | ApiFailed) -> float:
         """Leave a kind that is forbidden or not installed for minutes; the others go on, what is known stays known."""
@@ -378,11 +379,14 @@ class Reflector:
 
 
 def _lively(stream: Stream, silence: float) -> Iterator[bytes]:
-    """Yield the chunks of ``stream``; one that drips bytes without ever ending a line counts as silent."""
-    line_ended = time.monotonic()
+    """Yield the chunks of ``stream``; one that drips bytes without ever ending a line counts as silent.
+
+    Only the time spent reading counts, not the time that a full queue holds the watch up.
+    """
+    read, asked = 0.0, time.monotonic()
     for chunk in stream:
-        if b"\n" in chunk:
-            line_ended = time.monotonic()
-        elif time.monotonic() - line_ended > silence:
+        read = 0.0 if b"\n" in chunk else read + time.monotonic() - asked
+        if read > silence:
             raise StreamSilent("no whole event arrived in time")
         yield chunk
+        asked = time.monotonic()

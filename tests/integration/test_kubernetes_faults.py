@@ -403,6 +403,29 @@ def test_retry_after_is_honoured(cluster: Cluster, fake: FakeApiServer, *, insid
     assert times[1] - times[0] >= 0.95
 
 
+def test_a_retry_after_without_measure_is_cut(
+    cluster: Cluster, fake: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One answer cannot put a kind to sleep for a day."""
+    monkeypatch.setattr("exporters.kubernetes.reflector._LONGEST_ASKED", 0.1)
+    fake.faults.inject(Fault("refuse", status=503, retry_after=86_400))
+    with following(cluster) as seen:
+        seen.until_synced(PODS)
+
+
+def test_an_overloaded_server_is_not_asked_for_everything(cluster: Cluster, fake: FakeApiServer) -> None:
+    """However often 429 and 503 come, the watch is resumed; a relist would only add to the load."""
+    with following(cluster) as seen:
+        seen.until_synced(PODS)
+        fake.faults.inject(Fault("refuse", status=429, times=5))
+        fake.faults.inject(Fault("refuse", status=503, times=5))
+        restart(fake)
+        cluster.create(PODS, "late")
+        seen.until(lambda: "late" in seen.names())
+
+    assert seen.status().relists == 0
+
+
 def test_an_error_event_of_another_code_keeps_the_version(cluster: Cluster, fake: FakeApiServer) -> None:
     """ERROR 500 in a running watch is a wait and a resumption, not a relist."""
     with following(cluster) as seen:
