@@ -36,7 +36,7 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.MetricMissing, 404, "Metric missing"),
     (errors.SourceUnavailable, 502, "Source unavailable"),
 )
-_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "timeout": 504}
+_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "complexity": 413, "timeout": 504}
 
 
 class NotAcceptable(errors.UnsupportedSyntax):

@@ -86,7 +86,10 @@ textarea {{ width: 100%; box-sizing: border-box; font: 14px/1.4 ui-monospace, mo
 SELECT ?workload ?namespace ?phase WHERE {{ ?workload a :Deployment ; :namespace ?namespace ; :phase ?phase }}</textarea>
 <p><button name="format" value="csv">Run as CSV</button> <button name="format" value="json">Run as JSON</button></p></form>
 <h2>More</h2>
-<ul><li><a href="subgraphs">/subgraphs</a> all entities</li><li><a href="openapi.json">/openapi.json</a> every route</li>
-
-<li><a href="export?format=nquads">/export</a> the whole graph</li><li><a href="metrics">/metrics</a>, <a href="readyz">/readyz</a></li></ul>
+<ul>
+<li><a href="subgraphs">/subgraphs</a> all entities</li>
+<li><a href="openapi.json">/openapi.json</a> every route</li>
+<li><a href="export?format=nquads">/export</a> the whole graph</li>
+<li><a href="metrics">/metrics</a>, <a href="readyz">/readyz</a></li>
+</ul>
 </html>"""

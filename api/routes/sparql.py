@@ -9,9 +9,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
+from api.bodies import body_of
 from api.negotiation import choose
 from api.problems import MethodRefused, NotAcceptable
-from kg.errors import TooLarge
 from kg.sparql import gate, protocol
 from kg.store.protocol import Answer
 
@@ -30,16 +30,12 @@ FORMATS = {
 async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs."""
     limit = service.settings.query_bytes
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit + 65536:
-            raise TooLarge(f"the body has more than {limit + 65536:,} bytes; a query may have {limit:,}")
+    body = await body_of(request, limit + 65_536)
     sent = protocol.read_query(
         "GET" if request.method == "HEAD" else request.method,
         request.scope["query_string"],
         request.headers.get("content-type"),
-        bytes(body),
+        body,
     )
     gated = gate.check(sent.query, max_bytes=limit)
     media_type = _media_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))

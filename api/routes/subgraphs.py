@@ -15,12 +15,12 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from api import bulk
+from api import bodies
 from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax, sent_syntax
 from api.problems import NotAcceptable
 from kg import jsonld, rdf
-from kg.errors import PreconditionFailed, ResourceGone, TooLarge
+from kg.errors import PreconditionFailed, ResourceGone
 from kg.rdf import JSONLD, NQUADS, Lines, Syntax
 from kg.store.protocol import ANY, Unconditional, Written
 from kg.subgraphs import Subgraph
@@ -138,16 +138,6 @@ def _headers(subgraph: Subgraph, syntax: Syntax) -> dict[str, str]:
     }
 
 
-async def _body(request: Request, limit: int) -> bytes:
-    """Read a request's body up to ``limit`` bytes; raises ``TooLarge`` without reading the rest."""
-    received = bytearray()
-    async for chunk in request.stream():
-        received += chunk
-        if len(received) > limit:
-            raise TooLarge(f"the body has more than {limit:,} bytes, the limit for one document")
-    return bytes(received)
-
-
 @router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
 async def put(
     id: EntityId,
@@ -181,7 +171,7 @@ async def _write(
 ) -> Response:
     syntax = sent_syntax(content_type)
     iri = service.iris.expand(id)
-    data = await _body(request, service.settings.document_bytes)
+    data = await bodies.body_of(request, service.settings.document_bytes)
 
     def work() -> Written:
         lines = service.subgraphs.parse(data, syntax, iri)
@@ -237,18 +227,17 @@ async def write_many(
     service: Service,
     atomic: Annotated[bool, Query(description="All lines in one transaction, or none.")] = False,
 ) -> Response:
-    """Write many graphs, one JSON object a line:
-    ``{"op": "put"|"delete"|"remove", "id": …, "document": …}``.
+    """Write many graphs, one JSON object a line, and get one result a line, in order: outcome and digest, or the problem.
 
-    ``delete`` leaves a tombstone, ``remove`` leaves nothing. ``digest`` is what the graph must have now; ``owner`` says who writes (``user``
-    when absent). One result a line comes out, in order: outcome and digest, or the problem; a line that fails does not stop the
-    others. With ``atomic`` the first problem is the answer, and nothing was written.
+    A line is ``{"op": "put"|"delete"|"remove", "id": …, "document": …}``: ``delete`` leaves a tombstone, ``remove`` leaves nothing.
+    ``digest`` is what the graph must have now; ``owner`` says who writes (``user`` when absent). A line that fails does not stop
+    the others. With ``atomic`` the first problem is the answer, and nothing was written.
     """
-    lines = bulk.lines_of(request, service.settings.document_bytes + 4096)
-    if not atomic:
-        return StreamingResponse(bulk.results(service, lines), media_type=bulk.MEDIA_TYPE)
-    batch = await bulk.together(lines)
-    return Response(await run_in_threadpool(bulk.write_together, service, batch), media_type=bulk.MEDIA_TYPE)
+    lines = bodies.lines_of(request, service.settings.document_bytes + 4096)
+    if atomic:
+        batch = await bodies.together(lines)
+        return Response(await run_in_threadpool(bodies.write_together, service, batch), media_type=bodies.MEDIA_TYPE)
+    return Response(await bodies.results(service, lines), media_type=bodies.MEDIA_TYPE)
 
 
 @router.get("/export", summary="Export the whole store")

@@ -60,7 +60,19 @@ class Service:
 @contextmanager
 def serving(*options: str, cluster: str = "prod") -> Iterator[Service]:
     """Run ``drumlin serve`` on a free port."""
-    command = [sys.executable, "-m", "api.cli.main", "serve", "--port", "0", "--base", BASE, "--cluster", cluster, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "api.cli.main",
+        "serve",
+        "--port",
+        "0",
+        "--base",
+        BASE,
+        "--cluster",
+        cluster,
+        *options,
+    ]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     service = Service(process)
     try:

@@ -32,7 +32,12 @@ def forecast(name: str, **changes: Any) -> dict[str, Any]:
         "trainedTo": "2026-11-27T00:00:00Z",
         "generatedAt": "2026-11-27T00:05:12Z",
         "distribution": [
-            {"id": f"{iri}/at/forecasts", "type": "SeriesFile", "path": "a/b.parquet", "accessService": f"{BASE}datasource/forecasts"}
+            {
+                "id": f"{iri}/at/forecasts",
+                "type": "SeriesFile",
+                "path": "a/b.parquet",
+                "accessService": f"{BASE}datasource/forecasts",
+            }
         ],
         **changes,
     }
@@ -75,7 +80,10 @@ def test_the_same_put_makes_no_generation(http: httpx.Client, name: str) -> None
     put(http, name, forecast(name))
     before = http.get("/readyz").json()["generation"]
     turtle = http.get(f"/subgraph/forecast/{name}", headers={"Accept": "text/turtle"}).content
-    assert http.put(f"/subgraph/forecast/{name}", content=turtle, headers={"Content-Type": "text/turtle"}).status_code == 204
+    assert (
+        http.put(f"/subgraph/forecast/{name}", content=turtle, headers={"Content-Type": "text/turtle"}).status_code
+        == 204
+    )
     assert http.get("/readyz").json()["generation"] == before
 
 
@@ -88,7 +96,9 @@ def test_every_syntax_goes_in_and_comes_out(http: httpx.Client, name: str, synta
     assert by_accept.headers["ETag"].endswith(f'-{syntax.name}"')
     assert http.get(f"/subgraph/forecast/{name}{syntax.suffix}").content == by_accept.content
     assert http.get(f"/subgraph/forecast/{name}", params={"format": syntax.name}).content == by_accept.content
-    back = http.put(f"/subgraph/forecast/{name}", content=by_accept.content, headers={"Content-Type": syntax.media_type})
+    back = http.put(
+        f"/subgraph/forecast/{name}", content=by_accept.content, headers={"Content-Type": syntax.media_type}
+    )
     assert back.status_code == 204
 
 
@@ -218,7 +228,17 @@ def test_what_is_not_offered_is_named(http: httpx.Client, method: str, headers: 
         assert "text/turtle" in answer.json()["offered"]
 
 
-@pytest.mark.parametrize("id", ["x", "prod/payments/deployment", "prod/payments/Deployment/x", "domain/", "a/b/c/d%2x", "https://other/id/a/b/c/d"])
+@pytest.mark.parametrize(
+    "id",
+    [
+        "x",
+        "prod/payments/deployment",
+        "prod/payments/Deployment/x",
+        "domain/",
+        "a/b/c/d%2x",
+        "https://other/id/a/b/c/d",
+    ],
+)
 def test_an_id_that_names_nothing_is_refused(http: httpx.Client, id: str) -> None:
     """A malformed id gives 400 and a hint, never a 500."""
     answer = http.get(f"/subgraph/{id}")

@@ -1,4 +1,4 @@
-"""Many writes in one request: NDJSON in, one result a line out, in bounded memory."""
+"""Bodies of requests in bounded memory; many writes in one: NDJSON in, one result a line out."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 MEDIA_TYPE = "application/x-ndjson"
 BATCH = 500
 """Lines that are validated and written together."""
+DISCARDED = 64 << 20
+"""Bytes of a body that is too large which are read to the end; beyond it the connection is cut."""
+MAX_LINES = 100_000
+"""Lines of one request."""
 MAX_TOGETHER = 10_000
 """Lines of one atomic request."""
 
@@ -27,14 +31,15 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     op: str
     id: str
     owner: str = "user"
-    document: msgspec.Raw | None = None
+    document: msgspec.Raw = msgspec.Raw()
     digest: str | None = None
 
 
 async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they arrive; raises ``TooLarge`` for a line of more than ``limit`` bytes."""
     rest = bytearray()
-    async for chunk in request.stream():
+    body = aiter(request.stream())
+    async for chunk in body:
         rest += chunk
         *whole, last = rest.split(b"\n")
         rest = last
@@ -42,9 +47,31 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
             if line.strip():
                 yield bytes(line)
         if len(rest) > limit:
+            await discard(body)
             raise TooLarge(f"a line has more than {limit:,} bytes")
     if rest.strip():
         yield bytes(rest)
+
+
+async def body_of(request: Request, limit: int) -> bytes:
+    """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes."""
+    received = bytearray()
+    body = aiter(request.stream())
+    async for chunk in body:
+        received += chunk
+        if len(received) > limit:
+            await discard(body)
+            raise TooLarge(f"the body has more than {limit:,} bytes, the limit here")
+    return bytes(received)
+
+
+async def discard(body: AsyncIterator[bytes]) -> None:
+    """Read on without keeping anything, so that the client is done sending and reads the answer; gives up after a while."""
+    rest = 0
+    async for chunk in body:
+        rest += len(chunk)
+        if rest > DISCARDED:
+            return
 
 
 async def together(lines: AsyncIterator[bytes]) -> list[bytes]:
@@ -59,16 +86,30 @@ async def together(lines: AsyncIterator[bytes]) -> list[bytes]:
     return found
 
 
-async def results(service: Parts, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Write line by line, a batch in one transaction where that is possible, and yield the results."""
+async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
+    """Write line by line, a batch in one transaction where that is possible, and return one result a line.
+
+    Lines are read and written as they arrive; only their results are kept until the end, since many clients do not read while they
+    send. What ends the request early (a line that is too long, too many lines) is the last result.
+    """
+    told: list[bytes] = []
     pending: list[bytes] = []
-    async for line in lines:
-        pending.append(line)
-        if len(pending) == BATCH:
-            yield await run_in_threadpool(_write_batch, service, pending)
-            pending = []
+    count = 0
+    ended = b""
+    try:
+        async for line in lines:
+            if count == MAX_LINES:
+                raise TooLarge(f"a request takes at most {MAX_LINES:,} lines; the ones before were written")
+            count += 1
+            pending.append(line)
+            if len(pending) == BATCH:
+                told.append(await run_in_threadpool(_write_batch, service, pending))
+                pending = []
+    except TooLarge as error:
+        ended = _result(error)
     if pending:
-        yield await run_in_threadpool(_write_batch, service, pending)
+        told.append(await run_in_threadpool(_write_batch, service, pending))
+    return b"".join([*told, ended])
 
 
 def write_together(service: Parts, batch: list[bytes]) -> bytes:
@@ -107,7 +148,7 @@ def _prepared(service: Parts, line: bytes) -> GraphWrite:
     iri = service.iris.expand(read.id)
     expected: str | Unconditional = read.digest if read.digest is not None else ANY
     if read.op == "put":
-        if read.document is None:
+        if not bytes(read.document):
             raise InvalidDocument("a put needs a document")
         lines = service.subgraphs.parse(bytes(read.document), JSONLD, iri)
         return service.subgraphs.prepare(iri, lines, owner=read.owner, expected=expected)
