@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import msgspec
 from fastapi import Request
@@ -86,6 +86,10 @@ async def together(lines: AsyncIterator[bytes]) -> list[bytes]:
     return found
 
 
+def _too_many() -> TooLarge:
+    return TooLarge(f"a request takes at most {MAX_LINES:,} lines; the ones before were written")
+
+
 async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
     """Write line by line, a batch in one transaction where that is possible, and return one result a line.
 
@@ -99,7 +103,7 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
     try:
         async for line in lines:
             if count == MAX_LINES:
-                raise TooLarge(f"a request takes at most {MAX_LINES:,} lines; the ones before were written")
+                raise _too_many()
             count += 1
             pending.append(line)
             if len(pending) == BATCH:
@@ -114,49 +118,48 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
 
 def write_together(service: Parts, batch: list[bytes]) -> bytes:
     """Write all lines or none and return the results; raises the first error."""
-    try:
-        written = service.subgraphs.apply([_prepared(service, line) for line in batch])
-    except ValueError as error:
-        raise InvalidDocument("the same id occurs twice in one atomic request") from error
+    lines = [_decoded(service, line) for line in batch]
+    if len({line.id for line in lines}) < len(lines):
+        raise InvalidDocument("the same id occurs twice in one atomic request")
+    written = service.subgraphs.apply([_prepared(service, line) for line in lines])
     return b"".join(_result(each) for each in written)
 
 
 def _write_batch(service: Parts, batch: list[bytes]) -> bytes:
-    """Write a batch in one transaction; where one of its writes is refused, each line on its own."""
-    writes = [_attempt(service, line) for line in batch]
-    good = [each for each in writes if isinstance(each, GraphWrite)]
-    outcomes: Iterator[Written | DrumlinError]
+    """Write a batch in one transaction; a graph that occurs again is written in a later one, so that order holds."""
+    outcomes: list[Written | DrumlinError] = []
+    writes: dict[int, GraphWrite] = {}  # by their place among the outcomes
+    touched: set[str] = set()
+
+    def flush() -> None:
+        for place, outcome in zip(writes, _write(service, list(writes.values())), strict=True):
+            outcomes[place] = outcome
+        writes.clear()
+        touched.clear()
+
+    for text in batch:
+        outcomes.append(_UNDECIDED)
+        try:
+            line = _decoded(service, text)
+            if line.id in touched:
+                flush()
+            writes[len(outcomes) - 1] = _prepared(service, line)
+            touched.add(line.id)
+        except DrumlinError as error:
+            outcomes[-1] = error
+    flush()
+    return b"".join(_result(each) for each in outcomes)
+
+
+_UNDECIDED = DrumlinError("not decided yet")
+
+
+def _write(service: Parts, writes: list[GraphWrite]) -> list[Written | DrumlinError]:
+    """Write in one transaction; where one of the writes is refused, each on its own."""
     try:
-        outcomes = iter(service.subgraphs.apply(good))
-    except (DrumlinError, ValueError):  # ValueError: the same graph twice
-        outcomes = (_alone(service, each) for each in good)
-    return b"".join(_result(each if isinstance(each, DrumlinError) else next(outcomes)) for each in writes)
-
-
-def _attempt(service: Parts, line: bytes) -> GraphWrite | DrumlinError:
-    try:
-        return _prepared(service, line)
-    except DrumlinError as error:
-        return error
-
-
-def _prepared(service: Parts, line: bytes) -> GraphWrite:
-    try:
-        read = msgspec.json.decode(line, type=Line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidDocument(f"the line is not what is expected: {error}") from error
-    iri = service.iris.expand(read.id)
-    expected: str | Unconditional = read.digest if read.digest is not None else ANY
-    if read.op == "put":
-        if not bytes(read.document):
-            raise InvalidDocument("a put needs a document")
-        lines = service.subgraphs.parse(bytes(read.document), JSONLD, iri)
-        return service.subgraphs.prepare(iri, lines, owner=read.owner, expected=expected)
-    if read.op == "delete":
-        return service.subgraphs.prepare_delete(iri, owner=read.owner, expected=expected)
-    if read.op == "remove":
-        return GraphWrite(iri, None, read.owner, expected)
-    raise InvalidDocument(f"op {read.op!r} is not one of put, delete, remove")
+        return list(service.subgraphs.apply(writes))
+    except DrumlinError:
+        return [_alone(service, each) for each in writes]
 
 
 def _alone(service: Parts, write: GraphWrite) -> Written | DrumlinError:
@@ -164,6 +167,29 @@ def _alone(service: Parts, write: GraphWrite) -> Written | DrumlinError:
         return service.subgraphs.apply([write])[0]
     except DrumlinError as error:
         return error
+
+
+def _decoded(service: Parts, line: bytes) -> Line:
+    """Read a line; its id becomes the full IRI."""
+    try:
+        read = msgspec.json.decode(line, type=Line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidDocument(f"the line is not what is expected: {error}") from error
+    return msgspec.structs.replace(read, id=service.iris.expand(read.id))
+
+
+def _prepared(service: Parts, line: Line) -> GraphWrite:
+    expected: str | Unconditional = line.digest if line.digest is not None else ANY
+    if line.op == "put":
+        if not bytes(line.document):
+            raise InvalidDocument("a put needs a document")
+        lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
+        return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
+    if line.op == "delete":
+        return service.subgraphs.prepare_delete(line.id, owner=line.owner, expected=expected)
+    if line.op == "remove":
+        return GraphWrite(line.id, None, line.owner, expected)
+    raise InvalidDocument(f"op {line.op!r} is not one of put, delete, remove")
 
 
 def _result(result: Written | DrumlinError) -> bytes:
