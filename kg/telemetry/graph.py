@@ -27,10 +27,12 @@ PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/te
 _ENTITY = """SELECT ?entity ?type ?former ?domain ?workload WHERE {
   ?entity a ?type . OPTIONAL { ?entity drumlin:formerType ?former } OPTIONAL { ?entity drumlin:domain ?domain }
   OPTIONAL { ?entity drumlin:managedBy ?workload } } LIMIT 10"""
-_METRICS = """SELECT ?entity ?metric ?unit ?quantity ?type ?query ?datasource WHERE {
-  ?entity drumlin:telemetry ?telemetry . ?telemetry dcterms:hasPart ?part . ?part drumlin:name ?metric .
-  OPTIONAL { ?part drumlin:unit ?unit } OPTIONAL { ?part drumlin:quantity ?quantity } OPTIONAL { ?part drumlin:metricType ?type }
-  OPTIONAL { ?part dcat:distribution ?at . ?at drumlin:query ?query ; dcat:accessService ?datasource } } LIMIT 1000"""
+# Each pattern starts from a bound IRI and has no OPTIONAL over what is not bound: the engine would scan for it.
+_METRICS = """SELECT ?entity ?metric WHERE {
+  ?entity drumlin:telemetry ?telemetry . ?telemetry dcterms:hasPart ?part . ?part drumlin:name ?metric } LIMIT 1000"""
+_PROPERTIES = "SELECT ?entity ?property ?value WHERE { ?entity ?property ?value } LIMIT 100"
+_QUERIES = """SELECT ?entity ?query ?datasource WHERE {
+  ?entity dcat:distribution ?at . ?at drumlin:query ?query ; dcat:accessService ?datasource } LIMIT 100"""
 _LOGS = """SELECT ?entity ?datasource WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:logs ; dcat:distribution ?at .
   ?at dcat:accessService ?datasource } LIMIT 100"""
@@ -144,18 +146,16 @@ class TelemetryGraph:
                 return f"did you mean {near[0]}?"
         return "list what there is with /subgraphs or drumlin get"
 
-    def metrics(self, iri: str) -> dict[str, StoredMetric]:
-        """Return the metrics that an entity's graph describes, by name."""
-        found: dict[str, StoredMetric] = {}
-        queries: dict[str, dict[str, str]] = {}
-        for row in self._ask(_METRICS, iri):
-            name = row["metric"]
-            held = queries.setdefault(name, {})
-            if "query" in row:
-                held[row["datasource"]] = row["query"]
-            words = [_local(row.get(key, "")) for key in ("quantity", "type")]
-            found[name] = StoredMetric(name, row.get("unit", "1"), words[0], words[1], held)
-        return found
+    def metrics(self, iri: str) -> frozenset[str]:
+        """Return the names of the metrics that an entity's graph describes."""
+        return frozenset(row["metric"] for row in self._ask(_METRICS, iri))
+
+    def stored_metric(self, iri: str, name: str) -> StoredMetric:
+        """Return what an entity's graph says about one of its metrics."""
+        part = Iris.metric(iri, name)
+        said = {_local(row["property"]): _local(row["value"]) for row in self._ask(_PROPERTIES, part)}
+        queries = {row["datasource"]: row["query"] for row in self._ask(_QUERIES, part)}
+        return StoredMetric(name, said.get("unit", "1"), said.get("quantity", ""), said.get("metricType", ""), queries)
 
     def log_datasources(self, iri: str) -> set[str]:
         """Return the IRIs of the datasources that hold an entity's logs as its graph says."""

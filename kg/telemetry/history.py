@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Self, get_args
 
 import pyarrow as pa
 import structlog
@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 
 MAX_VALUES = 20_000_000
 """Largest table, in values: about 0.6 GB."""
-_THREADS = 16
+_THREADS = 8  # the number of requests at one time is each datasource's own
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,8 @@ class History:
         ``failures``; when none can be had, the first one's error is raised: ``ResourceNotFound``, ``MetricMissing``,
         ``SourceUnavailable``. Raises ``TooLarge`` before anything is asked, ``InvalidInput`` for a window or step that cannot be.
         """
+        if gaps not in get_args(Gaps):
+            raise InvalidInput(f"{gaps!r} is no way to treat gaps", hint=f"there are {', '.join(get_args(Gaps))}")
         window = self._window(start, end, last)
         wanted = [(entity, metric) for entity in _unique(entities) for metric in _unique(metrics)]
         if not wanted:

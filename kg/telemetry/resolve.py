@@ -10,6 +10,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, Literal
 
 from kg.errors import ResourceNotFound
@@ -104,7 +105,8 @@ class Resolver:
 
     def datasource(self, resolution: Resolution) -> Datasource:
         """Return the datasource of a resolution, with its access when it is configured."""
-        return next(each for each in self._datasources() if each.iri == resolution.datasource_iri)
+        everywhere = chain(self._configured, self._graph.datasources())
+        return next(each for each in everywhere if each.iri == resolution.datasource_iri)
 
     def resolve(
         self, entity: str, metric: str, window: Window, *, datasource: str | None = None, step: Step = None
@@ -116,9 +118,9 @@ class Resolver:
         found = self._graph.entity(entity)
         stored = self._graph.metrics(found.describer)
         template = self._template(found, metric, stored)
-        candidates = self._candidates(found, "prometheus", datasource)
+        candidates = self._candidates(found, "prometheus", datasource, by_hand=template is None)
         if template is None:
-            return self._as_stored(found, stored[metric], candidates, window, step)
+            return self._as_stored(found, metric, candidates, window, step)
         server = candidates[0]
         chosen_step = choose_step(window, step, server.scrape_interval)
         grid = Grid.over(window, chosen_step)
@@ -128,7 +130,6 @@ class Resolver:
         if why := subject.lacks(metric):
             raise ResourceNotFound(f"{self.short(found.iri)} has no {metric}: {why}", detail={"entity": found.iri})
         query = promql.render(template.query, subject.values, window=span, datasource=server)
-        promql.parse(query)
         warnings = (*pods.warnings, *_step_warnings(template, chosen_step, span, server))
         return _metric_resolution(found, template, server, query, grid, pods, warnings)
 
@@ -179,12 +180,12 @@ class Resolver:
         )
 
     # -- the parts of it ----------------------------------------------------------------------------------------------
-    def _template(self, entity: Entity, metric: str, stored: dict[str, StoredMetric]) -> Template | None:
+    def _template(self, entity: Entity, metric: str, stored: frozenset[str]) -> Template | None:
         """Return the template, or None when only the graph knows the metric (somebody described it by hand)."""
         try:
             return self._catalogue.find(entity.scope, metric)
         except ResourceNotFound as error:
-            if metric in stored and stored[metric].queries:
+            if metric in stored:
                 return None
             known = [each.metric for each in self._catalogue.for_scope(entity.scope)]
             raise ResourceNotFound(
@@ -193,7 +194,7 @@ class Resolver:
                 detail={"entity": entity.iri, "metrics": sorted({*known, *stored})},
             ) from error
 
-    def _subject(self, entity: Entity, stored: dict[str, StoredMetric], pods: str | None) -> Subject:
+    def _subject(self, entity: Entity, stored: frozenset[str], pods: str | None) -> Subject:
         """Describe the entity to its template; what its graph leaves out is what it cannot have."""
         return Subject(
             iri=entity.iri,
@@ -207,13 +208,15 @@ class Resolver:
             host_network=bool(stored) and "network_receive" not in stored,
         )
 
-    def _datasources(self) -> list[Datasource]:
-        configured = {each.iri for each in self._configured}
-        return [*self._configured, *(each for each in self._graph.datasources() if each.iri not in configured)]
+    def _candidates(self, entity: Entity, kind: str, wanted: str | None, *, by_hand: bool = False) -> list[Datasource]:
+        """Return the datasources of a kind, best first: configured, then of the entity's domain, then as they come.
 
-    def _candidates(self, entity: Entity, kind: str, wanted: str | None) -> list[Datasource]:
-        """Return the datasources of a kind, best first: configured, then of the entity's domain, then as they come."""
-        known = [each for each in self._datasources() if each.kind == kind]
+        Those of the graph are looked at when one is ``wanted`` by name, when nothing is configured, or for what was described ``by_hand``.
+        """
+        known = [each for each in self._configured if each.kind == kind]
+        if not known or wanted is not None or by_hand:
+            taken = {each.iri for each in self._configured}
+            known += [each for each in self._graph.datasources() if each.kind == kind and each.iri not in taken]
         if wanted is not None:
             named = [each for each in known if wanted in (each.name, each.iri)]
             if not named:
@@ -257,15 +260,16 @@ class Resolver:
         began = self._graph.ran(entity, start, end)
         if since is None or began is None or max(began, start) >= since - timedelta(minutes=5):
             return ()
-        return (f"pods that ended before {_iso(since)} are not known and not asked for, though it ran then",)
+        return (f"none of its pods is known before {_iso(since)}: one that had ended by then is not asked for",)
 
     def _as_stored(
-        self, entity: Entity, metric: StoredMetric, candidates: list[Datasource], window: Window, step: Step
+        self, entity: Entity, name: str, candidates: list[Datasource], window: Window, step: Step
     ) -> Resolution:
         """Resolve a metric that was described by hand: the stored query as it is."""
+        metric = self._graph.stored_metric(entity.describer, name)
         server = next((each for each in candidates if each.iri in metric.queries), None)
         if server is None:
-            raise ResourceNotFound(f"{metric.name} of {self.short(entity.iri)} is in no datasource that is known here")
+            raise ResourceNotFound(f"{name} of {self.short(entity.iri)} is in no datasource that is known here")
         query = metric.queries[server.iri]
         promql.parse(query)
         grid = Grid.over(window, choose_step(window, step, server.scrape_interval))

@@ -245,7 +245,7 @@ def test_queries_travel_as_forms_with_whole_seconds(client: Prometheus, server: 
     client.series(query, GRID)
 
     assert server.forms == [
-        {"query": query, "start": str(GRID.start), "end": str(GRID.end), "step": "60", "timeout": "0.5s"}
+        {"query": query, "start": str(GRID.start), "end": str(GRID.end), "step": "60", "timeout": "0.5"}
     ]
     assert server.headers[0]["Accept-Encoding"] == "identity"
 

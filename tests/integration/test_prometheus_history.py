@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from kg.errors import DatasourceRefused, MetricMissing, ResourceNotFound, SourceUnavailable, TooLarge
+from kg.errors import DatasourceRefused, InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable, TooLarge
+from kg.jsonld import NodeDocument, lines
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
 from kg.telemetry import promql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject
@@ -31,19 +36,21 @@ def _time(minute: int) -> str:
     return at(minute).isoformat().replace("+00:00", "Z")
 
 
-def _graph() -> GraphStore:
+def _documents() -> list[NodeDocument]:
     checkout, ledger = IRIS.expand(CHECKOUT), IRIS.expand(LEDGER)
-    return GraphStore(
-        [
-            workload("Deployment", "payments", "checkout", began=_time(0)),
-            pod("payments", "checkout-86b96c86dc-aaaaa", checkout, [(_time(0), _time(120))], gone=True),
-            pod("payments", "checkout-86b96c86dc-bbbbb", checkout, [(_time(120), None)]),
-            workload("Deployment", "payments", "ledger", began=_time(0)),
-            pod("payments", "ledger-797bcddfd6-n9hxf", ledger, [(_time(0), None)]),
-            {"id": IRIS.expand(NODE_A), "type": "Node", "name": "edge-a-1"},
-            {"id": IRIS.expand(NODE_B), "type": "Node", "name": "edge-b-1"},
-        ]
-    )
+    return [
+        workload("Deployment", "payments", "checkout", began=_time(0)),
+        pod("payments", "checkout-86b96c86dc-aaaaa", checkout, [(_time(0), _time(120))], gone=True),
+        pod("payments", "checkout-86b96c86dc-bbbbb", checkout, [(_time(120), None)]),
+        workload("Deployment", "payments", "ledger", began=_time(0)),
+        pod("payments", "ledger-797bcddfd6-n9hxf", ledger, [(_time(0), None)]),
+        {"id": IRIS.expand(NODE_A), "type": "Node", "name": "edge-a-1"},
+        {"id": IRIS.expand(NODE_B), "type": "Node", "name": "edge-b-1"},
+    ]
+
+
+def _graph() -> GraphStore:
+    return GraphStore(_documents())
 
 
 @pytest.fixture
@@ -80,6 +87,24 @@ def test_two_pods_with_disjoint_lives_give_one_series(history: History) -> None:
     assert series.warnings == ()
 
 
+def test_the_store_on_disk_gives_the_same(prometheus: RealPrometheus, tmp_path: Path) -> None:
+    """With the graph in the embedded store the series is the same, and a near name is suggested from it."""
+    store = EmbeddedStore(tmp_path / "store")
+    store.apply([GraphWrite(document["id"], lines(document), "dump") for document in _documents()])
+    try:
+        with History(Resolver(store, IRIS, [prometheus.datasource()])) as opened:
+            series = opened.fetch(CHECKOUT, "cpu_usage", start=at(5), end=at(235), step="5m")
+            with pytest.raises(ResourceNotFound) as error:
+                opened.fetch("prod/payments/deployment/chekout", "cpu_usage", start=at(5), end=at(235))
+    finally:
+        store.close()
+
+    assert series.table["y"].to_pylist() == pytest.approx(
+        [0.5 if minute <= 120 else 0.25 for minute in range(5, 240, 5)]
+    )
+    assert error.value.hint == f"did you mean {CHECKOUT}?"
+
+
 def test_only_pods_of_the_window_are_asked_for(history: History) -> None:
     """A window after the first pod's end names the second one alone."""
     series = history.fetch(CHECKOUT, "cpu_usage", start=at(150), end=at(200), step="5m")
@@ -102,7 +127,7 @@ def test_a_scrape_gap_is_null_and_reported(history: History) -> None:
 def test_gaps_are_filled_only_on_request(history: History) -> None:
     """Filling forward, on a line or dropping gives what was asked for, with a warning that counts the points."""
     fetched = {
-        how: history.fetch(LEDGER, "mem_usage", start=at(60), end=at(120), step="5m", gaps=how)  # type: ignore[arg-type]
+        how: history.fetch(LEDGER, "mem_usage", start=at(60), end=at(120), step="5m", gaps=how)
         for how in ("ffill", "linear", "drop")
     }
 
@@ -261,6 +286,33 @@ def test_a_datasource_that_is_not_configured_is_never_fetched_from(prometheus: R
     with History(resolver) as opened, pytest.raises(SourceUnavailable, match="not configured") as error:
         opened.fetch(CHECKOUT, "cpu_usage", start=at(5), end=at(60))
     assert '[[datasource]] name = "prometheus-main"' in (error.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({}, "either a start or how long back"),
+        ({"start": at(0), "last": "1h"}, "either a start or how long back"),
+        ({"start": at(0), "gaps": "guess"}, "no way to treat gaps"),
+        ({"last": "a while"}, "is not a duration"),
+        ({"last": "1h", "step": "90"}, "is not a duration"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused(history: History, given: dict[str, Any], reason: str) -> None:
+    """Nothing is asked of the server when window, step or gaps make no sense."""
+    with pytest.raises(InvalidInput, match=reason):
+        history.fetch(NODE_A, "mem_usage", **given)
+    with pytest.raises(InvalidInput, match="no entity"):
+        history.fetch([], "mem_usage", last="1h")
+
+
+def test_the_last_so_much_ends_now(prometheus: RealPrometheus) -> None:
+    """The clock decides where ``last`` ends; a timeout with a fraction is understood by the server."""
+    resolver = Resolver(_graph(), IRIS, [prometheus.datasource(timeout=2.5)])
+    with History(resolver, clock=lambda: at(100)) as opened:
+        series = opened.fetch(NODE_A, "mem_usage", last="PT30M", step="10m")
+
+    assert series.table["ds"].to_pylist() == [at(70), at(80), at(90), at(100)]
 
 
 def test_a_table_beyond_the_limit_is_refused_beforehand(history: History) -> None:

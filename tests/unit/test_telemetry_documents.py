@@ -25,6 +25,7 @@ from tests.unit.telemetry_store import IRIS
 GRAPHS = Path(__file__).resolve().parents[2].parent / "shared" / "contract" / "graphs"
 GNODE = IRIS.domain("glaciation-node1")
 CATALOGUE = Catalogue.shipped()
+SCOPES = ("Workload", "Node", "Domain", "Cluster")
 DASHBOARD = "https://grafana.example/d/workload?var-cluster={cluster}&var-namespace={namespace}&var-type={kind}&var-workload={name}"
 
 

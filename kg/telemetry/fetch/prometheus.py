@@ -167,7 +167,7 @@ class Prometheus:
     # -- one answer ---------------------------------------------------------------------------------------------------
     def _range(self, query: str, grid: Grid) -> tuple[Samples | None, list[str]]:
         form = {"query": query, "start": str(grid.start), "end": str(grid.end), "step": str(grid.step)}
-        answer = self._ask("POST", RANGE_PATH, {**form, "timeout": f"{self._access.timeout:g}s"}, query)
+        answer = self._ask("POST", RANGE_PATH, {**form, "timeout": f"{self._access.timeout:g}"}, query)
         result = self._decode(answer, _Matrix, query).result
         if len(result) > 1:
             raise self._refused(
@@ -328,6 +328,7 @@ def decode_values(raw: bytes) -> Samples:
     table = pyarrow.csv.read_csv(
         pa.BufferReader(text),
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=["t", "y"]),
+        parse_options=pyarrow.csv.ParseOptions(quote_char=False),
         convert_options=pyarrow.csv.ConvertOptions(column_types={"t": pa.float64(), "y": pa.float64()}, null_values=[]),
     ).combine_chunks()
     seconds = pc.round(table["t"].chunk(0)).cast(pa.int64())

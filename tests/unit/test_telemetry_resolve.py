@@ -1,0 +1,415 @@
+"""Resolve: entity, metric and window become the exact query at the right datasource."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from kg.errors import InvalidIdentifier, InvalidInput, ResourceNotFound
+from kg.settings import DatasourceSettings
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.describe import Subject, describe, pod_names
+from kg.telemetry.graph import MAX_PODS
+from kg.telemetry.resolve import Resolution, Resolver
+from kg.telemetry.series import Window
+from kg.telemetry.templates import Catalogue
+from tests.unit.telemetry_store import IRIS, GraphStore, pod, workload
+
+DAY = datetime(2026, 11, 27, tzinfo=UTC)
+CHECKOUT = IRIS.object("prod", "payments", "Deployment", "checkout")
+REINDEX = IRIS.object("prod", "search", "CronJob", "reindex")
+ORDERS = IRIS.object("prod", "payments", "StatefulSet", "orders-db")
+NODE = IRIS.object("prod", None, "Node", "edge.a-1")
+GNODE = IRIS.domain("glaciation-node1")
+
+
+def _hour(hour: float) -> str:
+    return (DAY + timedelta(hours=hour)).isoformat().replace("+00:00", "Z")
+
+
+def _window(start: float, end: float) -> Window:
+    return Window(DAY + timedelta(hours=start), DAY + timedelta(hours=end))
+
+
+def _configured(
+    name: str = "prometheus-main", kind: str = "prometheus", domain: str | None = GNODE, **more: Any
+) -> Datasource:
+    settings = DatasourceSettings.model_validate({"name": name, "kind": kind, "url": f"http://{name}:9090", **more})
+    return Datasource.from_settings(settings, IRIS, domain)
+
+
+def _store(**checkout: Any) -> GraphStore:
+    job = IRIS.object("prod", "search", "Job", "reindex-29930271")
+    return GraphStore(
+        [
+            workload("Deployment", "payments", "checkout", began=_hour(0), **checkout),
+            pod("payments", "checkout-86b96c86dc-aaaaa", CHECKOUT, [(_hour(0), _hour(4))], gone=True),
+            pod("payments", "checkout-86b96c86dc-bbbbb", CHECKOUT, [(_hour(2), _hour(6))]),
+            pod("payments", "checkout-86dc45ccc-ccccc", CHECKOUT, [(_hour(6), None)]),
+            workload("StatefulSet", "payments", "orders-db", began=_hour(0)),
+            pod("payments", "orders-db-0", ORDERS, [(_hour(0), _hour(1)), (_hour(5), _hour(6))]),
+            workload("CronJob", "search", "reindex", began=_hour(0)),
+            workload("Job", "search", "reindex-29930271", began=_hour(3), managedBy=REINDEX),
+            pod("search", "reindex-29930271-wwg9b", job, [(_hour(3), _hour(3.1))]),
+            workload("Deployment", "payments", "idle", began=_hour(0)),
+            {"id": NODE, "type": "Node", "name": "edge.a-1", "domain": GNODE},
+            {"id": GNODE, "type": "GlaciationNode", "name": "glaciation-node1"},
+            {"id": IRIS.cluster("prod"), "type": "Cluster", "name": "prod"},
+            {"id": IRIS.object("prod", "payments", "Service", "checkout"), "type": "Service", "name": "checkout"},
+        ]
+    )
+
+
+def _resolve(entity: str, metric: str, window: Window, *datasources: Datasource, **more: Any) -> Resolution:
+    return Resolver(_store(), IRIS, datasources or (_configured(),)).resolve(entity, metric, window, **more)
+
+
+@pytest.mark.parametrize(
+    ("hours", "suffixes"),
+    [
+        ((1, 1.9), ["aaaaa"]),
+        ((3, 5), ["aaaaa", "bbbbb"]),
+        ((5, 5.9), ["bbbbb"]),
+        ((7, 8), ["ccccc"]),
+        ((0, 9), ["aaaaa", "bbbbb", "ccccc"]),
+    ],
+)
+def test_pods_whose_runs_overlap_the_window_are_asked_for(hours: tuple[float, float], suffixes: list[str]) -> None:
+    """Deleted pods and pods of an earlier revision count in the time in which they ran."""
+    found = _resolve(CHECKOUT, "cpu_usage", _window(*hours))
+
+    assert [name[-5:] for name in found.pods] == suffixes
+    assert found.selector == "runs"
+    assert f'pod=~"{"|".join(found.pods)}"' in found.query
+    assert found.warnings == ()
+
+
+def test_a_pod_that_ended_within_the_first_rate_window_counts() -> None:
+    """The first point of a rate looks back before the window, so the pod that ran there is asked for."""
+    found = _resolve(CHECKOUT, "cpu_usage", _window(4.05, 5), step="5m")
+
+    assert [name[-5:] for name in found.pods] == ["aaaaa", "bbbbb"]
+
+
+def test_a_name_that_ran_twice_is_asked_for_once() -> None:
+    """A StatefulSet's pod is one name however often it ran."""
+    assert _resolve(ORDERS, "mem_usage", _window(0, 9)).pods == ("orders-db-0",)
+
+
+def test_a_cron_job_is_the_pods_of_its_jobs() -> None:
+    """The way from a CronJob to its pods leads over its jobs."""
+    found = _resolve(REINDEX, "mem_usage", _window(0, 9))
+
+    assert found.pods == ("reindex-29930271-wwg9b",)
+    assert 'namespace="search"' in found.query
+
+
+def test_without_a_known_pod_the_pattern_is_asked_for() -> None:
+    """Nothing known of the window: the stable pattern of the graph, and a warning that says so."""
+    found = _resolve("prod/payments/deployment/idle", "cpu_usage", _window(0, 9))
+
+    assert found.selector == "pattern"
+    assert found.pods == ()
+    assert 'pod=~"idle-[0-9a-f]{6,10}-[0-9a-z]{5}"' in found.query
+    assert found.warnings == (
+        "no pod of it is known to have run in the window, so the pattern of its pods' names is asked for",
+    )
+
+
+def test_a_workload_of_too_many_pods_is_asked_for_by_its_pattern() -> None:
+    """Beyond the limit the names would not fit a query, so the pattern is asked for, with a warning."""
+    store = _store()
+    idle = IRIS.object("prod", "payments", "Deployment", "idle")
+    store.add(pod("payments", f"idle-86b96c86dc-{n:05}", idle, [(_hour(1), None)]) for n in range(MAX_PODS + 1))
+
+    found = Resolver(store, IRIS, [_configured()]).resolve(idle, "cpu_usage", _window(2, 3))
+
+    assert found.selector == "pattern"
+    assert "more than 2,000 pods" in found.warnings[0]
+
+
+def test_a_workload_older_than_what_is_known_of_its_pods_is_told() -> None:
+    """Pods that ended before the graph was filled are unknown: a warning says from when on they are known."""
+    store = _store()
+    store.add([workload("Deployment", "payments", "old", began=_hour(-100))])
+    store.add(
+        [
+            pod(
+                "payments",
+                "old-86b96c86dc-aaaaa",
+                IRIS.object("prod", "payments", "Deployment", "old"),
+                [(_hour(0), None)],
+            )
+        ]
+    )
+
+    found = Resolver(store, IRIS, [_configured()]).resolve("prod/payments/deployment/old", "cpu_usage", _window(-50, 3))
+
+    assert found.warnings == (
+        f"none of its pods is known before {_hour(0)}: one that had ended by then is not asked for",
+    )
+
+
+def test_a_pod_is_a_workload_of_one() -> None:
+    """A pod's metrics are resolved on demand, and a window in which it did not run is told."""
+    entity = "prod/payments/pod/orders-db-0"
+
+    assert 'pod=~"orders-db-0"' in _resolve(entity, "cpu_usage", _window(0, 1)).query
+    assert "did not run in the window" in _resolve(entity, "cpu_usage", _window(2, 4)).warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("entity", "how", "query"),
+    [
+        (NODE, "node", 'sum(increase(kepler_node_cpu_joules_total{node_name="edge.a-1",zone="package"}[5m]))'),
+        (GNODE, "all", 'sum(increase(kepler_node_cpu_joules_total{zone="package"}[5m]))'),
+        (IRIS.cluster("prod"), "all", 'sum(increase(kepler_node_cpu_joules_total{zone="package"}[5m]))'),
+    ],
+)
+def test_nodes_domains_and_clusters_are_resolved(entity: str, how: str, query: str) -> None:
+    """A node by its name, a domain and a cluster as all nodes that the server sees."""
+    found = _resolve(entity, "energy_joules", _window(0, 9), step="5m")
+
+    assert (found.selector, found.query, found.unit, found.quantity) == (how, query, "J", "energy")
+
+
+def test_everything_needed_to_run_the_query_is_told() -> None:
+    """Endpoint, aligned times, step, unit and type; as JSON it has only plain values."""
+    window = Window(DAY + timedelta(hours=3, seconds=17), DAY + timedelta(hours=5, seconds=50))
+
+    found = _resolve("prod/payments/deployment/checkout", "mem_usage", window)
+
+    assert json.loads(json.dumps(found.to_dict())) == {
+        "entity": CHECKOUT,
+        "metric": "mem_usage",
+        "unit": "By",
+        "quantity": "memory",
+        "metric_type": "gauge",
+        "datasource": "prometheus-main",
+        "datasource_iri": IRIS.datasource("prometheus-main"),
+        "endpoint": "http://prometheus-main:9090/api/v1/query_range",
+        "query": found.query,
+        "start": "2026-11-27T03:01:00Z",
+        "end": "2026-11-27T05:00:00Z",
+        "step": "PT1M",
+        "pods": ["checkout-86b96c86dc-aaaaa", "checkout-86b96c86dc-bbbbb"],
+        "selector": "runs",
+        "curl": found.curl,
+        "fetchable": True,
+        "warnings": [],
+    }
+
+
+def test_the_curl_line_is_a_post_that_a_shell_reads_back() -> None:
+    """Form-encoded, quoted, with the tenant and a placeholder for the credential, whose reference is not shown."""
+    server = _configured(
+        tenant_header={"value": "team a's".replace(" ", "-")}, credential={"secret": "file:/run/secrets/prometheus"}
+    )
+
+    found = _resolve(CHECKOUT, "cpu_usage", _window(3, 5), server)
+
+    words = shlex.split(found.curl)
+    assert words[0] == "curl"
+    assert f"query={found.query}" in words
+    assert "X-Scope-OrgID: team-a's" in words
+    assert "Authorization: Bearer $DRUMLIN_PROMETHEUS_MAIN_TOKEN" in words
+    assert words[-1] == found.endpoint
+    assert "/run/secrets" not in found.curl
+
+
+def test_a_long_curl_line_reads_the_query_from_standard_input() -> None:
+    """One argument of a command has a limit, so a query of many pods goes another way."""
+    store = _store()
+    idle = IRIS.object("prod", "payments", "Deployment", "idle")
+    store.add(pod("payments", f"idle-{'x' * 50}-{n:05}", idle, [(_hour(1), None)]) for n in range(MAX_PODS))
+
+    found = Resolver(store, IRIS, [_configured()]).resolve(idle, "cpu_usage", _window(2, 3))
+
+    first, query, last = found.curl.split("\n")
+    assert "--data-urlencode query@-" in first
+    assert query == found.query
+    assert first.endswith(f"<<'{last}'")
+
+
+def test_basic_authentication_is_a_placeholder_too() -> None:
+    """Neither user name nor password is written out."""
+    server = _configured(credential={"secret": "env:SECRET_NAME", "username": "drumlin-user"})
+
+    curl = _resolve(CHECKOUT, "cpu_usage", _window(3, 5), server).curl
+
+    assert '-u "$DRUMLIN_PROMETHEUS_MAIN_USER:$DRUMLIN_PROMETHEUS_MAIN_PASSWORD"' in curl
+    assert "SECRET_NAME" not in curl
+    assert "drumlin-user" not in curl
+
+
+@pytest.mark.parametrize(
+    ("entity", "metric", "message", "hint"),
+    [
+        (
+            "prod/payments/deployment/chekout",
+            "cpu_usage",
+            "there is no prod/payments/deployment/chekout",
+            "prod/payments/deployment/checkout",
+        ),
+        ("prod/paymnts/deployment/checkout", "cpu_usage", "there is no", "prod/payments/deployment/checkout"),
+        ("prod/nowhere/job/x", "cpu_usage", "there is no prod/nowhere/job/x", "list what there is"),
+        (CHECKOUT, "cpu_usge", "has no metric 'cpu_usge'", "did you mean cpu_usage?"),
+        (CHECKOUT, "gpu", "has no metric 'gpu'", "cpu_usage"),
+        ("prod/payments/service/checkout", "cpu_usage", "is a Service, which has no telemetry", "workloads, pods"),
+    ],
+)
+def test_what_is_not_there_is_named_with_what_may_be_meant(entity: str, metric: str, message: str, hint: str) -> None:
+    """An unknown entity or metric is an error about exactly that, with the nearest name."""
+    with pytest.raises(ResourceNotFound, match=message) as error:
+        _resolve(entity, metric, _window(0, 9))
+    assert hint in (error.value.hint or "")
+
+
+def test_an_id_that_names_nothing_is_refused() -> None:
+    """A malformed id is an error of its own."""
+    with pytest.raises(InvalidIdentifier):
+        _resolve("checkout", "cpu_usage", _window(0, 9))
+
+
+def _described(**more: Any) -> GraphStore:
+    subject = Subject(
+        CHECKOUT, "Workload", "prod", "payments", "Deployment", "checkout", pod_names("Deployment", "checkout"), **more
+    )
+    sidecar = _configured("sidecar", "loki", logs="injected")
+    telemetry = describe(subject, Catalogue.shipped(), [_configured(), sidecar], IRIS)
+    return _store(telemetry=telemetry)
+
+
+@pytest.mark.parametrize("entity", [CHECKOUT, "prod/payments/pod/checkout-86b96c86dc-bbbbb"])
+def test_a_metric_that_the_entity_cannot_have_is_explained(entity: str) -> None:
+    """Without a CPU limit there is no utilisation, and on the host's network no traffic: of the workload and of its pods."""
+    unlimited = Resolver(_described(cpu_limited=False), IRIS, [_configured()])
+    on_host = Resolver(_described(host_network=True), IRIS, [_configured()])
+
+    with pytest.raises(ResourceNotFound, match="has no cpu_utilisation: none of its containers has a CPU limit"):
+        unlimited.resolve(entity, "cpu_utilisation", _window(0, 9))
+    with pytest.raises(ResourceNotFound, match="has no network_receive: it uses the network of its node"):
+        on_host.resolve(entity, "network_receive", _window(0, 9))
+    assert unlimited.resolve(entity, "network_receive", _window(0, 9)).unit == "By/s"
+
+
+def test_a_metric_described_by_hand_is_resolved_as_it_is() -> None:
+    """A metric without a template is asked for by the query that its graph holds."""
+    iri = IRIS.metric(CHECKOUT, "orders")
+    query = {
+        "id": IRIS.at(iri, "prometheus-main"),
+        "type": "MetricQuery",
+        "query": "sum(orders_total)",
+        "accessService": _configured().iri,
+    }
+    metric = {
+        "id": iri,
+        "type": "Metric",
+        "name": "orders",
+        "unit": "{order}",
+        "metricType": "counter",
+        "distribution": [query],
+    }
+    store = _store(
+        telemetry=[
+            {"id": IRIS.telemetry(CHECKOUT, "metrics"), "type": "Telemetry", "signal": "metrics", "hasPart": [metric]}
+        ]
+    )
+
+    found = Resolver(store, IRIS, [_configured()]).resolve(CHECKOUT, "orders", _window(0, 9))
+
+    assert (found.query, found.unit, found.metric_type, found.selector) == (
+        "sum(orders_total)",
+        "{order}",
+        "counter",
+        "stored",
+    )
+    with pytest.raises(ResourceNotFound, match="in no datasource that is known"):
+        Resolver(store, IRIS, [_configured("other")]).resolve(CHECKOUT, "orders", _window(0, 9))
+
+
+def test_configured_datasources_come_first_then_those_of_the_domain() -> None:
+    """What can be fetched from is preferred, then what belongs to the entity's domain; a name decides otherwise."""
+    found = Datasource.discovered("found", "prometheus", "http://found:9090", IRIS, GNODE)
+    store = _store()
+    store.add([found.document()])
+    resolver = Resolver(store, IRIS, [_configured("far", domain=None), _configured("near")])
+
+    assert resolver.resolve(NODE, "mem_usage", _window(0, 9)).datasource == "near"
+    assert resolver.resolve(NODE, "mem_usage", _window(0, 9), datasource="far").datasource == "far"
+    by_document = resolver.resolve(NODE, "mem_usage", _window(0, 9), datasource=found.iri)
+    assert (by_document.datasource, by_document.fetchable) == ("found", False)
+    assert by_document.endpoint == "http://found:9090/api/v1/query_range"
+    with pytest.raises(ResourceNotFound, match="'nera' is not a prometheus datasource") as error:
+        resolver.resolve(NODE, "mem_usage", _window(0, 9), datasource="nera")
+    assert error.value.hint == "did you mean near?"
+
+
+def test_a_document_cannot_take_the_place_of_a_configured_datasource() -> None:
+    """The configuration's address stands, whatever a document of that name says; an unusable document is no datasource."""
+    store = _store()
+    bad = {"type": "Datasource", "datasourceType": "prometheus", "endpointURL": "ftp://evil"}
+    store.add(
+        [
+            {**bad, "id": IRIS.datasource("prometheus-main"), "name": "prometheus-main"},
+            {**bad, "id": IRIS.datasource("x"), "name": "x"},
+        ]
+    )
+
+    found = Resolver(store, IRIS, [_configured()]).resolve(NODE, "mem_usage", _window(0, 9))
+
+    assert found.endpoint.startswith("http://prometheus-main:9090/")
+    with pytest.raises(ResourceNotFound, match="no prometheus datasource is known") as error:
+        Resolver(store, IRIS).resolve(NODE, "mem_usage", _window(0, 9))
+    assert "[[datasource]]" in (error.value.hint or "")
+
+
+def test_steps_that_mislead_are_warned_about() -> None:
+    """A step below the scrape interval repeats points; energy per window overlaps; too many points go in parts."""
+    server = _configured(scrape_interval="60s")
+
+    assert "points repeat" in _resolve(NODE, "mem_usage", _window(0, 1), server, step="15s").warnings[0]
+    assert "counts twice" in _resolve(NODE, "energy_joules", _window(0, 1), server, step="1m").warnings[0]
+    assert "[4m]" in _resolve(NODE, "cpu_usage", _window(0, 1), server, step="1m").query
+    assert (
+        "more than one query may ask for"
+        in _resolve(NODE, "mem_usage", _window(0, 24 * 10), server, step="1m").warnings[0]
+    )
+
+
+def test_logs_are_resolved_for_workloads_and_pods() -> None:
+    """The streams of exactly the pods that ran, in nanoseconds of UTC, as a runnable line."""
+    resolver = Resolver(_store(), IRIS, [_configured("loki-main", "loki")])
+    zone = timezone(timedelta(hours=2))
+    window = Window((DAY + timedelta(hours=5)).astimezone(zone), DAY + timedelta(hours=5, minutes=30))
+
+    found = resolver.resolve_logs(CHECKOUT, window)
+
+    assert found.query == '{namespace="payments",pod=~"checkout-86b96c86dc-bbbbb"}'
+    assert found.endpoint == "http://loki-main:9090/loki/api/v1/query_range"
+    assert "start=1795755600000000000" in shlex.split(found.curl)
+    assert (found.metric, found.fetchable, found.to_dict()["start"]) == ("logs", False, "2026-11-27T05:00:00Z")
+    with pytest.raises(ResourceNotFound, match="is a Node, which has no logs"):
+        resolver.resolve_logs(NODE, window)
+
+
+def test_logs_of_a_sidecars_loki_need_the_sidecar() -> None:
+    """A Loki of injected pods is offered where the graph says that it holds them, else the error says how to get there."""
+    sidecar = _configured("sidecar", "loki", logs="injected")
+
+    injected = Resolver(_described(logs_injected=True), IRIS, [sidecar])
+    assert injected.resolve_logs(CHECKOUT, _window(0, 9)).datasource == "sidecar"
+    assert injected.resolve_logs("prod/payments/pod/checkout-86b96c86dc-bbbbb", _window(0, 9)).datasource == "sidecar"
+    with pytest.raises(ResourceNotFound, match="no logging sidecar") as error:
+        Resolver(_described(), IRIS, [sidecar]).resolve_logs(CHECKOUT, _window(0, 9))
+    assert "injection" in (error.value.hint or "")
+
+
+def test_a_window_between_two_points_is_refused() -> None:
+    """No multiple of the step in the window is an error, not an empty query."""
+    with pytest.raises(InvalidInput, match="no multiple of the step"):
+        _resolve(NODE, "mem_usage", Window(DAY + timedelta(seconds=1), DAY + timedelta(seconds=2)), step="1m")
