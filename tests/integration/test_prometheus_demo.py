@@ -30,7 +30,7 @@ def test_node_exporter_is_really_scraped(tmp_path: Path) -> None:
     """Within seconds the server has metrics of this machine, and both processes end when told."""
     _need("prometheus", "prometheus-node-exporter")
     with servers.start_node_exporter(tmp_path) as exporter:
-        target = {"node-exporter": f"127.0.0.1:{exporter.port}"}
+        target = {"node-exporter": servers.Target(f"127.0.0.1:{exporter.port}")}
         with servers.start_prometheus(tmp_path, targets=target, scrape_interval="1s") as server:
             settings = DatasourceSettings.model_validate({"name": "demo", "kind": "prometheus", "url": server.url})
             with Prometheus(Datasource.from_settings(settings, IRIS, None)) as client:
