@@ -27,7 +27,6 @@ CREATE TABLE IF NOT EXISTS log (
   generation INTEGER NOT NULL, graph TEXT NOT NULL, owner TEXT NOT NULL, before TEXT, after TEXT, at TEXT NOT NULL,
   PRIMARY KEY (generation, graph)
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS log_by_graph ON log (graph, generation);
 CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
 INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 """

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 FLUSH_BYTES = 8 * 1024 * 1024
@@ -21,11 +21,14 @@ class Wal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: frozenset[str] = frozenset()
+        self._size = 0
         self._flushing = threading.Lock()
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk. Every log file is synced, since one commit can rotate them."""
-        names = frozenset(file.name for file in self._logs())
+        with os.scandir(self._folder) as files:
+            names = frozenset(file.name for file in files if file.name.endswith(".log"))
+        size = 0
         for name in names:
             try:
                 file = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
@@ -33,6 +36,7 @@ class Wal:
                 continue
             try:
                 os.fdatasync(file)
+                size += os.fstat(file).st_size
             finally:
                 os.close(file)
         if not names <= self._known:  # a new file is lost with its directory entry
@@ -41,26 +45,13 @@ class Wal:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self._known = names
+        self._known, self._size = names, size
 
     def flush_when_large(self, flush: Callable[[], None]) -> None:
         """Call ``flush`` when the log has reached ``FLUSH_BYTES``; one at a time, the others go on."""
-        if self._size() < FLUSH_BYTES or not self._flushing.acquire(blocking=False):
+        if self._size < FLUSH_BYTES or not self._flushing.acquire(blocking=False):
             return
         try:
             flush()
         finally:
             self._flushing.release()
-
-    def _size(self) -> int:
-        total = 0
-        for file in self._logs():
-            try:
-                total += file.stat().st_size
-            except FileNotFoundError:  # flushed meanwhile
-                continue
-        return total
-
-    def _logs(self) -> Iterator[os.DirEntry[str]]:
-        with os.scandir(self._folder) as files:
-            yield from (file for file in files if file.name.endswith(".log"))

@@ -45,6 +45,7 @@ from kg.store.protocol import (
     StoredGraph,
     Written,
 )
+from kg.store.recent import Recent
 from kg.store.streaming import Stream
 
 BULK = 500
@@ -79,6 +80,7 @@ class EmbeddedStore:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._broken = False
         self._bulk_loads = 0
+        self._recent = Recent()
         self._pid_file = _claim(self.directory)
         try:
             self._open()
@@ -122,16 +124,14 @@ class EmbeddedStore:
             engine = self._engine
             if self._broken:
                 raise StoreUnavailable("an earlier write failed and could not be undone", hint="restart the service")
-            changes, results = self._planned(engine, wanted)
+            changes, results = self._planned(wanted)
             if changes:
                 self._write(engine, changes)
         if changes:
             self._tidy(engine)
         return results
 
-    def _planned(
-        self, engine: ox.Store, wanted: list[tuple[GraphWrite, Lines | None, str | None]]
-    ) -> tuple[list[Change], list[Written]]:
+    def _planned(self, wanted: list[tuple[GraphWrite, Lines | None, str | None]]) -> tuple[list[Change], list[Written]]:
         """Hold the writes against what there is: the changes to make, and what to answer once they are made."""
         changes: list[Change] = []
         results: list[Written] = []
@@ -142,7 +142,7 @@ class EmbeddedStore:
             if before == after:
                 results.append(Written(write.graph, "unchanged", after, self._generation))
                 continue
-            old = _lines_of(engine, write.graph) if before is not None and lines is not None else frozenset()
+            old = self._lines(entry) if entry and lines is not None else frozenset()
             changes.append(Change(write.graph, write.owner, before, after, old, lines))
             results.append(Written(write.graph, changes[-1].outcome, after, self._generation + 1))
         return changes, results
@@ -164,6 +164,9 @@ class EmbeddedStore:
             else:
                 self._generation = generation
             self._in_flight = frozenset()
+        for each in changes[:CHUNK]:
+            if each.after is not None and each.lines is not None:
+                self._recent.keep(each.after, each.lines)
 
     def _commit(self, engine: ox.Store, changes: list[Change], generation: int) -> None:
         new = [each for each in changes if each.before is None and each.lines]
@@ -219,7 +222,15 @@ class EmbeddedStore:
 
     def _read(self, graph: str) -> StoredGraph | None:
         entry = self._changes.entry(graph)
-        return StoredGraph(entry, _lines_of(self._engine, graph)) if entry else None
+        return StoredGraph(entry, self._lines(entry)) if entry else None
+
+    def _lines(self, entry: GraphEntry) -> Lines:
+        lines = self._recent.get(entry.digest)
+        if lines is None:
+            lines = _lines_of(self._engine, entry.graph)
+            if digest(lines) == entry.digest:  # else a write came between, and _settled looks again
+                self._recent.keep(entry.digest, lines)
+        return lines
 
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""

@@ -8,6 +8,7 @@ reading stops the query, so that it neither fills memory nor pins a snapshot for
 from __future__ import annotations
 
 import threading
+import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -61,6 +62,8 @@ class _Pipe:
         except _Abandoned:
             self.error = TimeoutError(f"the answer was not read for {_STALLED:.0f} s")
         except BaseException as error:  # noqa: BLE001 - raised again where the answer is read
+            # Its frames hold the engine's iterator, which must not be freed in another thread.
+            traceback.clear_frames(error.__traceback__)
             self.error = error
         with self.changed:
             self.done = True

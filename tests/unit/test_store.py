@@ -1,0 +1,577 @@
+"""What the embedded store promises: one test per guarantee of ``kg.store.protocol``."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from kg.errors import (
+    GraphOwned,
+    InvalidDocument,
+    InvalidIdentifier,
+    PreconditionFailed,
+    QueryRejected,
+    StoreUnavailable,
+    UnsupportedSyntax,
+)
+from kg.rdf import digest
+from kg.store import embedded
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import Dataset, GraphWrite, Lines
+
+A, B = "https://kg.example/id/prod/a/pod/x", "https://kg.example/id/prod/b/pod/y"
+JSON = "application/sparql-results+json"
+NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
+
+
+def line(subject: str, value: object) -> str:
+    """Write one statement about ``subject``."""
+    return f'<{subject}> <http://p/value> "{value}" .'
+
+
+def write(graph: str, *values: object, owner: str = "user", **more: object) -> GraphWrite:
+    """Make a write of one statement per value."""
+    return GraphWrite(graph, frozenset(line(graph, value) for value in values), owner, **more)  # type: ignore[arg-type]
+
+
+def remove(graph: str, owner: str = "user") -> GraphWrite:
+    """Make a write that removes a graph."""
+    return GraphWrite(graph, None, owner)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """Open a store in a directory of its own."""
+    opened = EmbeddedStore(tmp_path / "store", clock=lambda: NOON)
+    yield opened
+    opened.close()
+
+
+def answered(store: EmbeddedStore, query: str, media_type: str = JSON, **more: object) -> str:
+    """Run a query and read its answer whole."""
+    return b"".join(store.answer(query, media_type=media_type, **more).chunks).decode()  # type: ignore[arg-type]
+
+
+def values(store: EmbeddedStore, query: str, **more: object) -> list[str]:
+    """Return the values of ``?v`` in a query's solutions."""
+    rows = json.loads(answered(store, query, **more))["results"]["bindings"]
+    return sorted(row["v"]["value"] for row in rows)
+
+
+# -- writing ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_write_is_read_back_with_its_entry(store: EmbeddedStore) -> None:
+    """What was written is there, with digest, owner, generation and time."""
+    (written,) = store.apply([write(A, 1)])
+    stored = store.read(A)
+
+    assert (written.outcome, written.generation, store.generation) == ("created", 1, 1)
+    assert stored is not None
+    assert stored.lines == {line(A, 1)}
+    assert stored.entry.digest == written.digest == digest(stored.lines)
+    assert (stored.entry.owner, stored.entry.generation, stored.entry.changed) == ("user", 1, NOON)
+
+
+def test_a_write_of_the_same_lines_is_no_write(store: EmbeddedStore) -> None:
+    """Equal lines leave no generation and no log entry, even in another lexical form."""
+    text = '<{}> <http://p/value> "{}"^^<http://www.w3.org/2001/XMLSchema#decimal> .'
+    store.apply([GraphWrite(A, frozenset({text.format(A, "0.25")}), "user")])
+    (written,) = store.apply([GraphWrite(A, frozenset({text.format(A, "0.250")}), "user")])
+
+    assert written.outcome == "unchanged"
+    assert store.generation == 1
+    assert len(store.log(0)) == 1
+
+
+def test_only_what_differs_changes(store: EmbeddedStore) -> None:
+    """Replacing a graph leaves exactly the new lines, also when old and new overlap."""
+    store.apply([write(A, 1, 2), write(B, 9)])
+    (written,) = store.apply([write(A, 2, 3)])
+
+    assert written.outcome == "replaced"
+    assert values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["2", "3", "9"]
+
+
+def test_a_removed_graph_is_nowhere(store: EmbeddedStore) -> None:
+    """Removal takes the graph, its name and its entry; removing it again is no write."""
+    store.apply([write(A, 1), write(B, 1)])
+    assert store.apply([remove(A)])[0].outcome == "removed"
+    assert store.apply([remove(A)])[0].outcome == "unchanged"
+
+    assert store.read(A) is None
+    assert store.entry(A) is None
+    assert [each.graph for each in store.entries()] == [B]
+    assert json.loads(answered(store, "ASK { GRAPH <%s> {} }" % A)) == {"head": {}, "boolean": False}
+
+
+def test_an_empty_graph_exists(store: EmbeddedStore) -> None:
+    """A graph of no lines is there until it is removed, whether it was made so or emptied."""
+    store.apply([write(A), write(B, 1)])
+    store.apply([write(B)])
+
+    assert [store.read(graph).lines for graph in (A, B)] == [frozenset(), frozenset()]  # type: ignore[union-attr]
+
+
+def test_another_owner_is_refused(store: EmbeddedStore) -> None:
+    """A graph is written by its owner only, and the refusal names the owner; nothing of the write happens."""
+    store.apply([write(A, 1, owner="kubernetes:prod")])
+
+    with pytest.raises(GraphOwned) as refused:
+        store.apply([write(B, 1), write(A, 2)])
+
+    assert refused.value.detail["owner"] == "kubernetes:prod"
+    assert store.generation == 1
+    assert store.read(B) is None
+
+
+@pytest.mark.parametrize("expected", [None, "0" * 32])
+def test_a_precondition_that_does_not_hold_refuses_all(store: EmbeddedStore, expected: str | None) -> None:
+    """One failed expectation undoes the whole write and tells the digest there is."""
+    (first,) = store.apply([write(A, 1)])
+
+    with pytest.raises(PreconditionFailed) as refused:
+        store.apply([write(B, 1), write(A, 2, expected=expected)])
+
+    assert refused.value.detail == {"digest": first.digest}
+    assert store.read(B) is None
+
+
+def test_the_same_graph_twice_is_a_mistake(store: EmbeddedStore) -> None:
+    """One write says one thing about a graph."""
+    with pytest.raises(ValueError, match="twice"):
+        store.apply([write(A, 1), write(A, 2)])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "<http://s> <http://p> _:b .",
+        "_:b <http://p> <http://o> .",
+        '<http://s> <http://p> "x" } } ; DROP ALL ; INSERT DATA { <http://s> <http://p> "y" .',
+        "<http://s> <http://p> <http://o> . <http://s> <http://p> <http://o> .",
+        '<http://s> <http://p> "a\nb" .',
+        "<http://s> <http://p> <http://o>",
+        "<http://s> <http://p> <o> .",
+        "<http://s> <http://p> <http://[> .",
+        '<http://s> <http://p> "a"@toolonglanguage .',
+        '<http://s> <http://p> <<( <http://s> <http://p> "o" )>> .',
+        "",
+    ],
+)
+def test_a_line_that_is_not_canonical_is_refused(store: EmbeddedStore, bad: str) -> None:
+    """Nothing but statements reaches the engine, so a line cannot smuggle an update in; nothing is half written."""
+    with pytest.raises(InvalidDocument):
+        store.apply([write(B, 1), GraphWrite(A, frozenset({bad}), "user")])
+
+    assert store.generation == 0
+    assert store.entries() == []
+    assert store.apply([write(A, 1)])[0].generation == 1
+
+
+def test_a_graph_must_be_named_by_an_iri(store: EmbeddedStore) -> None:
+    """A name that is no IRI is refused before it becomes part of an update."""
+    with pytest.raises(InvalidDocument):
+        store.apply([write("http://a> { } } ; DROP ALL #", 1)])
+
+
+def test_read_increment_write_loses_nothing(store: EmbeddedStore) -> None:
+    """Two writers that each read, add one and write with ``expected`` never lose an increment."""
+    store.apply([write(A, 0)])
+
+    def increment() -> None:
+        for _ in range(100):
+            while True:
+                stored = store.read(A)
+                assert stored is not None
+                (only,) = stored.lines
+                value = int(only.split('"')[1])
+                try:
+                    store.apply([write(A, value + 1, expected=stored.entry.digest)])
+                    break
+                except PreconditionFailed:
+                    continue
+
+    threads = [threading.Thread(target=increment) for _ in range(2)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert store.read(A).lines == {line(A, 200)}  # type: ignore[union-attr]
+    assert store.generation == 201
+
+
+def test_readers_never_see_a_mixture(store: EmbeddedStore) -> None:
+    """While a graph is rewritten, every read gives lines that have the digest of their entry."""
+    done = threading.Event()
+    torn: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            stored = store.read(A)
+            if stored and digest(stored.lines) != stored.entry.digest:
+                torn.append(stored.entry.digest)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(150):
+        store.apply([write(A, *range(number, number + 20))])
+    done.set()
+    reader.join()
+
+    assert torn == []
+
+
+# -- the log ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_log_tells_every_change_in_order(store: EmbeddedStore) -> None:
+    """One entry per effective change: created, replaced, removed, with the digests before and after."""
+    one, two = digest({line(A, 1)}), digest({line(A, 2)})
+    store.apply([write(A, 1)])
+    store.apply([write(A, 2)])
+    store.apply([remove(A)])
+
+    told = [(each.generation, each.before, each.after, each.at) for each in store.log(0)]
+    assert told == [(1, None, one, NOON), (2, one, two, NOON), (3, two, None, NOON)]
+    assert [each.generation for each in store.log(1)] == [2, 3]
+
+
+def test_the_log_gives_whole_generations(store: EmbeddedStore) -> None:
+    """A limit never cuts a generation in two: fewer come, or at least one whole."""
+    store.apply([write(A, 1)])
+    store.apply([write(f"{B}{number}", 1) for number in range(5)])
+
+    assert [each.generation for each in store.log(0, limit=3)] == [1]
+    assert [each.generation for each in store.log(1, limit=3)] == [2] * 5
+
+
+def test_listing_is_in_order_and_can_be_paged(store: EmbeddedStore) -> None:
+    """Prefix, owner, cursor and limit narrow the list, which is sorted by IRI."""
+    names = [f"https://kg.example/id/{letter}/-/node/n" for letter in "abc"]
+    store.apply([write(name, 1, owner=name[-10]) for name in names] + [write("https://kg.example/zz", 1, owner="user")])
+
+    assert [each.graph for each in store.entries(prefix="https://kg.example/id/")] == names
+    assert [each.graph for each in store.entries(prefix="https://kg.example/id/", after=names[0], limit=1)] == [
+        names[1]
+    ]
+    assert [each.graph for each in store.entries(owner="user")] == ["https://kg.example/zz"]
+
+
+# -- durability and opening -----------------------------------------------------------------------------------------------------
+
+
+def test_everything_survives_a_restart(tmp_path: Path) -> None:
+    """Graphs, entries, log and generation are what they were."""
+    first = EmbeddedStore(tmp_path)
+    first.apply([write(A, 1), write(B, 2, owner="dump")])
+    before = (first.entries(), first.log(0), first.read(A), first.generation)
+    first.close()
+    second = EmbeddedStore(tmp_path)
+
+    assert (second.entries(), second.log(0), second.read(A), second.generation) == before
+    second.close()
+
+
+def test_a_second_process_is_told_who_has_the_store(store: EmbeddedStore) -> None:
+    """Opening an open directory fails with the pid of the process that has it."""
+    with pytest.raises(StoreUnavailable, match=r"in use by process \d+") as refused:
+        EmbeddedStore(store.directory)
+
+    code = (
+        "import sys; from pathlib import Path; from kg.store.embedded import EmbeddedStore; from kg.errors import StoreUnavailable\n"
+        "try: EmbeddedStore(Path(sys.argv[1]))\nexcept StoreUnavailable as error: print(error.detail['pid'])"
+    )
+    root = Path(__file__).parents[2]
+    other = subprocess.run(
+        [sys.executable, "-c", code, str(store.directory)], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert other.stdout.strip() == refused.value.detail["pid"]
+
+
+def test_a_temporary_store_leaves_nothing() -> None:
+    """Without a directory the store lives in a temporary one, gone after ``close``; a closed store says so."""
+    store = EmbeddedStore()
+    store.apply([write(A, 1)])
+    assert store.directory.is_dir()
+    store.close()
+    store.close()
+
+    assert not store.directory.exists()
+    with pytest.raises(StoreUnavailable, match="closed"):
+        store.apply([write(A, 2)])
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A file in the place of the directory is reported, not overwritten."""
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(StoreUnavailable, match="cannot be used"):
+        EmbeddedStore(tmp_path / "file")
+
+
+def test_a_failed_commit_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the engine refuses, nothing was written, and the next write goes through."""
+    store.apply([write(A, 1)])
+
+    def full(self: EmbeddedStore, *_: object) -> None:
+        raise StoreUnavailable("no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(EmbeddedStore, "_commit", full)
+        with pytest.raises(StoreUnavailable):
+            store.apply([write(A, 2), write(B, 1)])
+
+    assert (store.generation, len(store.log(0))) == (1, 1)
+    assert store.read(A).lines == {line(A, 1)}  # type: ignore[union-attr]
+    assert store.read(B) is None
+    assert store.apply([write(A, 3)])[0].generation == 2
+
+
+def test_a_failed_sync_stops_writing(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that may not be on the disk is not acknowledged, and nothing is written on top of it."""
+
+    def broken(self: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kg.store.durability.Wal.sync", broken)
+        with pytest.raises(StoreUnavailable):
+            store.apply([write(A, 1)])
+
+    with pytest.raises(StoreUnavailable, match="could not be undone"):
+        store.apply([write(B, 1)])
+
+
+def test_the_engines_log_is_flushed_when_large(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write-ahead log does not grow for ever."""
+    monkeypatch.setattr("kg.store.durability.FLUSH_BYTES", 64 * 1024)
+
+    def size() -> int:
+        return sum(each.stat().st_size for each in (store.directory / "quads").glob("*.log"))
+
+    largest = 0
+    for number in range(200):
+        store.apply([write(A, *(f"{number}-{each}" for each in range(20)))])
+        largest = max(largest, size())
+
+    assert largest < 4 * 64 * 1024
+
+
+# -- bulk -----------------------------------------------------------------------------------------------------------------------
+
+
+def many(count: int, value: object = 1) -> list[GraphWrite]:
+    """Make many small graphs."""
+    return [write(f"https://kg.example/id/prod/bulk/pod/p{number}", value) for number in range(count)]
+
+
+def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bulk load of several chunks, mixed with a replacement and a removal, is one write like any other."""
+    monkeypatch.setattr(embedded, "BULK", 5)
+    monkeypatch.setattr(embedded, "CHUNK", 3)
+    store.apply([write(A, 1), write(B, 1)])
+    results = store.apply([*many(10), write(A, 2), remove(B)])
+
+    assert [each.outcome for each in results] == ["created"] * 10 + ["replaced", "removed"]
+    assert store.generation == 2
+    assert {graph: lines for graph, lines in store.export()} == {
+        A: {line(A, 2)},
+        **{each.graph: each.lines for each in many(10)},
+    }
+
+
+def test_a_bulk_load_that_was_cut_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the process dies between two chunks, opening the store removes the first and forgets the write."""
+    monkeypatch.setattr(embedded, "BULK", 5)
+    monkeypatch.setattr(embedded, "CHUNK", 3)
+    store.apply([write(A, 1)])
+    loads = embedded.nquads
+
+    def cut(changes: list[object]) -> bytes:
+        if any("p9" in each.graph for each in changes):  # type: ignore[attr-defined]
+            raise OSError(28, "No space left on device")
+        return loads(changes)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(embedded, "nquads", cut)
+    monkeypatch.setattr(EmbeddedStore, "_reconcile", lambda _: None)  # as if the process had died
+    with pytest.raises(StoreUnavailable):
+        store.apply([*many(10), write(A, 2)])
+    monkeypatch.undo()
+    directory = store.directory
+    store._broken = True  # and nothing was settled
+    store.close()
+
+    again = EmbeddedStore(directory)
+    assert [each.graph for each in again.entries()] == [A]
+    assert values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["1"]
+    assert again.apply(many(10))[0].generation == 2
+    again.close()
+
+
+# -- querying -------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_default_graph_is_the_union(store: EmbeddedStore) -> None:
+    """A query that names no graph reads all of them."""
+    store.apply([write(A, 1), write(B, 2)])
+
+    assert values(store, "SELECT ?v { ?s ?p ?v }") == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (f"SELECT ?v FROM <{A}> {{ ?s ?p ?v }}", ["1"]),
+        (f"SELECT ?v FROM NAMED <{A}> {{ ?s ?p ?v }}", []),
+        (f"SELECT ?v FROM NAMED <{A}> {{ GRAPH ?g {{ ?s ?p ?v }} }}", ["1"]),
+        (f"SELECT ?v FROM <{A}> {{ GRAPH ?g {{ ?s ?p ?v }} }}", []),
+        ("SELECT ?v { ?s ?p ?v } # FROM <http://a>", ["1", "2"]),
+        ("SELECT ?v { ?s ?p ?v FILTER(?v != 'FROM <http://a>') }", ["1", "2"]),
+    ],
+)
+def test_from_narrows(store: EmbeddedStore, query: str, expected: list[str]) -> None:
+    """FROM and FROM NAMED choose the dataset; a FROM in a comment or string does not."""
+    store.apply([write(A, 1), write(B, 2)])
+
+    assert values(store, query) == expected
+
+
+def test_the_protocols_graphs_win_and_never_widen(store: EmbeddedStore) -> None:
+    """Graphs given beside the query override FROM; naming one kind leaves the other empty."""
+    store.apply([write(A, 1), write(B, 2)])
+    any_graph = "SELECT ?v { { ?s ?p ?v } UNION { GRAPH ?g { ?s ?p ?v } } }"
+
+    assert values(store, f"SELECT ?v FROM <{B}> {{ ?s ?p ?v }}", dataset=Dataset((A,), ())) == ["1"]
+    assert values(store, any_graph, dataset=Dataset((A,))) == ["1"]
+    assert values(store, any_graph, dataset=Dataset(None, (B,))) == ["2"]
+    assert values(store, any_graph, dataset=Dataset((), ())) == []
+    with pytest.raises(QueryRejected):
+        answered(store, any_graph, dataset=Dataset(("not an iri",)))
+
+
+@pytest.mark.parametrize(
+    ("media_type", "begins"),
+    [
+        (JSON, '{"head"'),
+        ("application/sparql-results+xml", "<?xml"),
+        ("text/csv", "v\r\n1"),
+        ("text/tab-separated-values", '?v\n"1"'),
+    ],
+)
+def test_solutions_are_written_in_four_formats(store: EmbeddedStore, media_type: str, begins: str) -> None:
+    """SELECT and ASK come as JSON, XML, CSV and TSV."""
+    store.apply([write(A, 1)])
+
+    assert answered(store, "SELECT ?v { ?s ?p ?v }", media_type).startswith(begins)
+    assert "true" in answered(store, "ASK { ?s ?p ?v }", media_type)
+
+
+@pytest.mark.parametrize("query", ["CONSTRUCT { ?s ?p ?v } WHERE { ?s ?p ?v }", f"DESCRIBE <{A}>"])
+def test_graphs_are_written_in_every_syntax(store: EmbeddedStore, query: str) -> None:
+    """CONSTRUCT and DESCRIBE come in all RDF syntaxes, and say the same in each."""
+    from kg import rdf
+
+    store.apply([write(A, 1)])
+    for syntax in rdf.SYNTAXES:
+        text = answered(store, query, syntax.media_type).encode()
+        assert rdf.parse(text, syntax) == {None: {line(A, 1)}}
+
+
+@pytest.mark.parametrize(
+    ("query", "media_type"),
+    [("ASK {}", "text/turtle"), ("CONSTRUCT {} {}", "text/csv"), ("ASK {}", "image/png")],
+)
+def test_a_format_that_does_not_fit_is_refused(store: EmbeddedStore, query: str, media_type: str) -> None:
+    """The refusal lists what is offered for that form."""
+    with pytest.raises(UnsupportedSyntax) as refused:
+        answered(store, query, media_type)
+
+    assert refused.value.detail["offered"]
+
+
+def test_a_syntax_error_has_a_place(store: EmbeddedStore) -> None:
+    """The engine's line and column come with the rejection."""
+    with pytest.raises(QueryRejected, match="line 2") as refused:
+        answered(store, "SELECT * {\n ?s ?p }")
+
+    assert refused.value.detail["line"] == 2
+
+
+def test_an_unknown_function_is_refused(store: EmbeddedStore) -> None:
+    """What the engine cannot evaluate is an error of the query, or of no row; never of the service."""
+    store.apply([write(A, 1)])
+    try:
+        found = values(store, "SELECT ?v { ?s ?p ?o BIND(<http://unknown/f>(?o) AS ?v) FILTER(BOUND(?v)) }")
+    except QueryRejected:
+        return
+    assert found == []
+
+
+def test_a_base_resolves_relative_iris(store: EmbeddedStore) -> None:
+    """``base`` is what relative IRIs of the query are resolved against."""
+    store.apply([write(A, 1)])
+
+    assert values(store, "SELECT ?v { <id/prod/a/pod/x> ?p ?v }", base="https://kg.example/") == ["1"]
+
+
+def test_an_answer_may_be_read_in_another_thread_or_dropped(store: EmbeddedStore) -> None:
+    """Chunks cross threads, and an answer that nobody reads ends and frees the store."""
+    store.apply([write(A, *range(3000))])
+    query = "SELECT * { ?a ?b ?c . ?d ?e ?f }"
+    first = store.answer(query, media_type=JSON)
+    found: list[bytes] = []
+    reader = threading.Thread(target=lambda: found.extend(next(first.chunks) for _ in range(3)))
+    reader.start()
+    reader.join()
+    first.chunks.close()  # type: ignore[attr-defined]
+    dropped = store.answer(query, media_type=JSON)
+    thread = dropped.chunks._thread  # type: ignore[attr-defined]
+    del dropped
+    thread.join(10)
+
+    assert len(found) == 3
+    assert not thread.is_alive()
+    with pytest.raises(StopIteration):
+        next(first.chunks)
+
+
+def test_an_answer_says_what_it_saw(store: EmbeddedStore) -> None:
+    """The generation of an answer is the last one acknowledged before it."""
+    store.apply([write(A, 1)])
+
+    assert store.answer("ASK {}", media_type=JSON).generation == 1
+
+
+def test_our_own_queries_take_iris_as_terms(store: EmbeddedStore) -> None:
+    """A look-up binds a variable, selected or not, to an IRI; what is no IRI never becomes text."""
+    store.apply([write(A, 1), write(B, 2)])
+
+    assert store.look_up("SELECT ?v { ?entity ?p ?v }", {"entity": A}) == [{"entity": A, "v": "1"}]
+    assert store.look_up("SELECT * { ?entity ?p ?v }", {"entity": B})[0]["v"] == "2"
+    assert store.look_up("SELECT DISTINCT ?entity ?w { ?entity ?p ?v OPTIONAL { ?v ?v ?w } }", {"entity": A}) == [
+        {"entity": A}
+    ]
+    with pytest.raises(InvalidIdentifier):
+        store.look_up("SELECT ?v { ?entity ?p ?v }", {"entity": "x> ?p ?v } #"})
+    with pytest.raises(TypeError):
+        store.look_up("ASK {}")
+
+
+def test_an_export_is_one_generation(store: EmbeddedStore) -> None:
+    """What is written while an export runs is not in it; graphs come in the order of their IRIs; nothing is left behind."""
+    store.apply([write(B, 1), write(A, 1)])
+    export = store.export()
+    first: tuple[str, Lines] = next(export)
+    store.apply([write(B, 2), write(f"{B}z", 1)])
+
+    assert [first, *export] == [(A, {line(A, 1)}), (B, {line(B, 1)})]
+    assert list((store.directory / "checkpoints").iterdir()) == []
