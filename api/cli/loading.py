@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
 from api.assembly import configured, now
+from api.cli.logs import configure_logging
 from api.cli.output import Output, emit_json, emit_table, progress
 from exporters.dump import DumpSource
 from exporters.hosting import ensure
@@ -22,6 +24,7 @@ PARTLY = 3
 
 def load(settings: Settings, paths: list[Path], directory: Path, output: Output) -> int:
     """Load ``paths`` into the store in ``directory`` and return the exit code; raises what opening and writing raise."""
+    configure_logging(logging.WARNING)
     iris = Iris(settings.base)
     catalogue = Catalogue.shipped()
     datasources = configured(settings, iris)

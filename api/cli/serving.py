@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
-import logging
 import signal
 import socket
 import sys
@@ -13,30 +12,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import structlog
-
+from api.cli.logs import configure_logging
 from kg.errors import InvalidSettings
 from kg.settings import Settings
 
 LOOPBACK = ("localhost",)
-
-
-def configure_logging() -> None:
-    """Log events with key-values to stderr: readable on a terminal, JSON elsewhere."""
-    terminal = sys.stderr.isatty()
-    renderer: Any = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
-    shared: list[Any] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-    ]
-    if not terminal:
-        shared.append(structlog.processors.format_exc_info)
-    structlog.configure(
-        processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:

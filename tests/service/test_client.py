@@ -1,0 +1,172 @@
+"""kg.connect over a listening server: the same operations, synchronous and asynchronous."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+import kg
+from kg.client import AsyncClient, AsyncSubgraph, AsyncWorkload, Client, Subgraph, Workload
+from kg.errors import (
+    AlreadyExists,
+    Conflict,
+    PreconditionFailed,
+    ResourceGone,
+    ResourceNotFound,
+    ShapeViolation,
+    SourceUnavailable,
+)
+from kg.store.protocol import GraphWrite
+from tests.service.conftest import Service
+from tests.service.test_subgraph import forecast
+
+CHECKOUT = "prod/payments/deployment/checkout"
+SELECT = """PREFIX : <https://w3id.org/drumlin/ns#>
+SELECT ?name ?replicas ?started ?none WHERE { ?w a :Deployment ; :namespace "payments" ; :name ?name ; :replicas ?replicas .
+  ?run :runOf ?w ; <http://www.w3.org/ns/prov#startedAtTime> ?started } ORDER BY ?name"""
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[kg.Client]:
+    """A client of the service."""
+    with kg.connect(service.url) as connected:
+        yield connected
+
+
+def test_workloads_are_listed_and_read(client: kg.Client) -> None:
+    """Listing gives names, kinds and phases; one workload gives its document and its metrics with unit and query."""
+    found = {workload.id: workload for workload in client.workloads()}
+    assert len(found) == 20
+    assert {each.kind for each in client.workloads(kind="StatefulSet")} == {"StatefulSet"}
+    assert {each.namespace for each in client.workloads(namespace="payments")} == {"payments"}
+    checkout = client.workload(CHECKOUT)
+    assert (checkout.kind, checkout.name, checkout.phase) == ("Deployment", "checkout", "Running")
+    assert repr(found[CHECKOUT]) == f"<Deployment {CHECKOUT}>"
+    assert found[CHECKOUT].metrics == checkout.metrics
+    metric = checkout.metrics["cpu_usage"]
+    assert (metric.unit, metric.quantity, metric.type) == ("{cpu}", "cpu", "counter")
+    assert 'namespace="payments"' in metric.query
+
+
+def test_solutions_are_pythons_values(client: kg.Client) -> None:
+    """Numbers and times of a SELECT come as such, an unbound variable as None, and frames can be made of them."""
+    rows = client.sparql(SELECT)
+    assert rows.columns == ("name", "replicas", "started", "none")
+    assert (rows[0]["name"], rows[0]["replicas"], rows[0]["none"]) == ("checkout", 3, None)
+    assert rows[0]["started"].tzinfo is not None
+    assert list(rows.to_pandas()["replicas"]) == [3, 2]
+    assert rows.to_polars().shape == (2, 4)
+    assert rows.to_arrow().num_rows == 2
+    assert client.sparql("ASK { ?s ?p ?o }") is True
+    assert client.sparql("CONSTRUCT { ?s a ?o } WHERE { ?s a ?o } LIMIT 1").endswith(" .\n")
+
+
+def test_a_subgraph_is_created_replaced_and_deleted(client: kg.Client) -> None:
+    """put, get, text, create and delete work on one graph, with ETags, and errors are the service's own."""
+    name = uuid.uuid4().hex
+    handle = client.subgraph(f"forecast/{name}")
+    with pytest.raises(ResourceNotFound, match="there is no"):
+        handle.get()
+    etag = handle.create(forecast(name))
+    assert handle.get() == forecast(name)
+    with pytest.raises(AlreadyExists):
+        handle.create(forecast(name))
+    handle.put(handle.text("turtle"), syntax="turtle", if_match=etag)
+    handle.put(forecast(name, model="other"), if_match=etag)
+    with pytest.raises(PreconditionFailed):
+        handle.put(forecast(name), if_match=etag)
+    with pytest.raises(ShapeViolation) as refused:
+        handle.put(forecast(name, modle="x"))
+    assert refused.value.violations[0].suggestion == "model"
+    handle.delete()
+    with pytest.raises(ResourceGone):
+        handle.get()
+
+
+def test_writes_of_many_graphs_are_atomic_on_request(client: kg.Client) -> None:
+    """A refused write of an atomic request raises and leaves nothing behind."""
+    lines = frozenset(
+        {
+            "<https://kg.example/id/domain/x1> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <https://w3id.org/drumlin/ns#Domain> .",
+            '<https://kg.example/id/domain/x1> <https://w3id.org/drumlin/ns#name> "x1" .',
+        }
+    )
+    good = GraphWrite("https://kg.example/id/domain/x1", lines, "test")
+    stolen = GraphWrite(f"https://kg.example/id/{CHECKOUT}", None, "test")
+    with pytest.raises(Conflict, match="is written by dump") as refused:
+        client.apply([good, stolen], atomic=True)
+    assert refused.value.detail["owner"] == "dump"
+    with pytest.raises(ResourceNotFound):
+        client.subgraph("domain/x1").get()
+    assert [each["outcome"] for each in client.apply([good])] == ["created"]
+    assert [each["outcome"] for each in client.apply([GraphWrite(good.graph, None, "test")])] == ["removed"]
+
+
+def test_the_export_streams(client: kg.Client) -> None:
+    """The whole graph comes in chunks."""
+    assert b"".join(client.export()).count(b"\n") > 1000
+
+
+def test_an_unknown_metric_says_which_there_are(client: kg.Client) -> None:
+    """Asking a workload for a metric it does not have names those it has, before anything is sent."""
+    with pytest.raises(ResourceNotFound) as refused:
+        client.workload(CHECKOUT).history("cpu")
+    assert "cpu_usage" in str(refused.value.hint)
+
+
+def test_no_service_is_a_clear_error() -> None:
+    """Nobody listening gives one error that says where and what to do."""
+    with kg.connect("http://127.0.0.1:9") as client, pytest.raises(SourceUnavailable, match="127.0.0.1:9") as failed:
+        client.workloads()
+    assert "drumlin serve" in str(failed.value.hint)
+
+
+def test_the_asynchronous_twin_does_the_same(service: Service) -> None:
+    """AsyncClient gives the same answers as Client."""
+
+    async def ask() -> None:
+        name = uuid.uuid4().hex
+        async with kg.connect_async(service.url) as client:
+            assert len(await client.workloads()) == 20
+            checkout = await client.workload(CHECKOUT)
+            assert (await checkout.metrics())["mem_usage"].unit == "By"
+            assert (await checkout.load())["name"] == "checkout"
+            assert len(await client.sparql(SELECT)) == 2
+            assert (await client.about())["cluster"] == "prod"
+            handle = client.subgraph(f"forecast/{name}")
+            await handle.put(forecast(name))
+            assert (await handle.get())["id"].endswith(name)
+            assert "Forecast" in await handle.text()
+            await handle.delete()
+            with pytest.raises(ResourceGone):
+                await handle.get()
+            assert len([each async for each in client.subgraphs(type="Node")]) == 6
+            assert b"".join([chunk async for chunk in client.export()])
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize(
+    ("plain", "twin"), [(Client, AsyncClient), (Subgraph, AsyncSubgraph), (Workload, AsyncWorkload)]
+)
+def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, twin: type) -> None:
+    """No operation is missing on either side, and each takes the same parameters."""
+    only_sync = {"document"}  # a property that fetches; asynchronously it is load()
+    for name, member in vars(plain).items():
+        if name.startswith("_") or name in only_sync or not inspect.isfunction(member):
+            continue
+        other = getattr(twin, name)
+        assert list(inspect.signature(member).parameters) == list(inspect.signature(other).parameters), name
+
+
+def test_importing_kg_is_fast_and_light() -> None:
+    """``import kg`` loads neither the engine, pyarrow, pandas nor FastAPI."""
+    heavy = ("pyoxigraph", "pyarrow", "pandas", "fastapi", "httpx", "rdflib")
+    code = f"import kg, sys; assert not [name for name in {heavy!r} if name in sys.modules], sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", code], check=True)
