@@ -1,45 +1,49 @@
-"""A source in its own thread behind a bounded queue, so that whoever takes changes can also watch the clock."""
+"""A source in its own thread behind a bounded buffer, so that whoever takes changes can also watch the clock."""
 
 from __future__ import annotations
 
 import threading
-from queue import Empty, Full, Queue
 
 from exporters.protocol import Change, Source
 
 _BOUND = 10_000
-_POLL_SECONDS = 0.2
+"""Changes that may wait; a source that is faster than the store waits, too."""
 
 
 class Feed:
-    """The changes of one source, in order. A fast source waits when ``_BOUND`` changes have not been taken."""
+    """The changes of one source, in order, handed over in lots: as many as have come since the last."""
 
     def __init__(self, source: Source, stop: threading.Event) -> None:
-        self._queue: Queue[Change | BaseException | None] = Queue(_BOUND)
         self._source = source
         self._stop = stop
-        self._closed = threading.Event()
-        self.ended = False
+        self._moved = threading.Condition()
+        self._waiting: list[Change] = []
+        self._last: BaseException | None = None
+        self._exhausted = False
+        self._closed = False
         self._thread = threading.Thread(target=self._pump, name=f"feed {source.name}", daemon=True)
         self._thread.start()
 
-    def take(self, timeout: float) -> Change | None:
-        """Return the next change, or None after ``timeout`` seconds or when ``ended``; raises what the source raised."""
-        if self.ended:
-            return None
-        try:
-            taken = self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
-        except Empty:
-            return None
-        if isinstance(taken, BaseException):
-            self.ended = True
-            raise taken
-        self.ended = taken is None
+    @property
+    def ended(self) -> bool:
+        """Whether everything has been taken, also the error that ended the source."""
+        return self._exhausted and not self._waiting and not self._last
+
+    def take(self, timeout: float) -> list[Change]:
+        """Return what has come, waiting at most ``timeout`` seconds for something; at the end, raise what the source raised."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._waiting or self._exhausted, timeout)
+            taken, self._waiting = self._waiting, []
+            self._moved.notify()
+        if not taken and self._last:
+            raise self._last
         return taken
 
     def close(self) -> None:
         """Let the thread go; what has not been taken is dropped. The source ends when its ``stop`` is set."""
-        self._closed.set()
+        with self._moved:
+            self._closed = True
+            self._moved.notify()
 
     def _pump(self) -> None:
         last: BaseException | None = None
@@ -49,13 +53,13 @@ class Feed:
                     return
         except BaseException as error:  # noqa: BLE001  raised again in the thread that takes
             last = error
-        self._put(last)
+        with self._moved:
+            self._last, self._exhausted = last, True
+            self._moved.notify()
 
-    def _put(self, change: Change | BaseException | None) -> bool:
-        while not self._closed.is_set():
-            try:
-                self._queue.put(change, timeout=_POLL_SECONDS)
-            except Full:
-                continue
-            return True
-        return False
+    def _put(self, change: Change) -> bool:
+        with self._moved:
+            self._moved.wait_for(lambda: len(self._waiting) < _BOUND or self._closed)
+            self._waiting.append(change)
+            self._moved.notify()
+            return not self._closed

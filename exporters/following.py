@@ -21,7 +21,7 @@ from exporters.context import Surroundings
 from exporters.entities import Entities
 from exporters.protocol import Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
-from exporters.sink import Sink, write
+from exporters.sink import Sink, batched, write
 from exporters.tombstones import remains
 from kg.errors import DrumlinError
 from kg.jsonld import lines
@@ -115,12 +115,12 @@ class Following:
         """Write what is due; ``everything`` when no more will come."""
         if not (self.gathered or everything or self._complete()):
             return
-        writes = self._hosting()
+        self._apply(self._hosting())
         now = time.monotonic()
         ready = [each for each in self._entities.dirty if everything or not self.gathered or self._due_at(each) <= now]
         self._entities.dirty.difference_update(ready)
-        writes += self._rendered(sorted(ready))
-        self._apply(writes)
+        for batch in batched(sorted(ready)):  # rendered graphs are many times larger than their manifests
+            self._apply(self._rendered(batch))
         self._open_windows(ready)
         self.gathered = True
 

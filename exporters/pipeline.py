@@ -26,7 +26,6 @@ log = structlog.get_logger()
 
 WINDOW_SECONDS = 0.3
 """How long further changes of one object wait for one another: events come in bursts (scheduled, started, ready)."""
-_MOST_AT_ONCE = 1000  # changes taken before looking at the clock
 
 Progress = Callable[[Summary], None]
 
@@ -69,7 +68,9 @@ class Pipeline:
         feed = Feed(source, stop)
         try:
             while not feed.ended:
-                _turn(following, feed)
+                for change in feed.take(following.pause()):
+                    following.take(change)
+                following.flush()
                 if progress:
                     progress(following.summary)
         finally:
@@ -79,15 +80,3 @@ class Pipeline:
             progress(following.summary)
         log.info("source_ended", source=source.name, summary=str(following.summary))
         return following.summary
-
-
-def _turn(following: Following, feed: Feed) -> None:
-    change = feed.take(following.pause())
-    for _ in range(_MOST_AT_ONCE):
-        if change is None:
-            break
-        following.take(change)
-        change = feed.take(0)
-    if change is not None:
-        following.take(change)
-    following.flush()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from kg.errors import GraphOwned
 from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
+
+T = TypeVar("T")
 
 BATCH = 1000
 """Graphs in one write: what the store loads in bulk, and what a crash may cost."""
@@ -30,17 +32,23 @@ class Sink(Protocol):
         ...
 
 
+def batched(things: Sequence[T]) -> Iterator[list[T]]:
+    """Cut a sequence into lists of at most ``BATCH``."""
+    for start in range(0, len(things), BATCH):
+        yield list(things[start : start + BATCH])
+
+
 def write(sink: Sink, writes: Sequence[GraphWrite]) -> tuple[list[Written], list[GraphOwned]]:
     """Write graphs in batches; one that somebody else owns is left to them and reported, the others are written."""
     written: list[Written] = []
     refused: list[GraphOwned] = []
-    for start in range(0, len(writes), BATCH):
-        batch = list(writes[start : start + BATCH])
-        while batch:
+    for batch in batched(writes):
+        remaining = batch
+        while remaining:
             try:
-                written += sink.apply(batch)
+                written += sink.apply(remaining)
                 break
             except GraphOwned as error:
                 refused.append(error)
-                batch = [each for each in batch if each.graph != error.detail["graph"]]
+                remaining = [each for each in remaining if each.graph != error.detail["graph"]]
     return written, refused

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from kg.errors import InvalidIdentifier
@@ -68,6 +69,7 @@ class Parsed:
     notes: bool = False
 
 
+@lru_cache(maxsize=4096)  # rendering names the same cluster, namespace and node again and again
 def _encode(segment: str) -> str:
     if not segment:
         raise InvalidIdentifier("a segment of an id is empty")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from decimal import ROUND_CEILING, Context, Decimal
+from functools import lru_cache
 
 from kg.errors import InvalidManifest
 
@@ -29,6 +30,7 @@ EXACT = Context(prec=256)
 """Arithmetic that rounds no quantity the grammar allows."""
 
 
+@lru_cache(maxsize=4096, typed=True)  # a cluster has few different ones
 def quantity(written: Written) -> Decimal:
     """Return the exact value of a quantity in its base unit (cores, bytes, pieces).
 

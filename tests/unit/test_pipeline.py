@@ -504,7 +504,7 @@ def test_the_first_change_is_written_at_once_and_a_burst_once_more() -> None:
     assert summary.objects == {"Deployment": 1}
 
 
-def test_what_exists_is_written_in_one_batch_when_all_is_told() -> None:
+def test_what_exists_is_written_when_all_is_told() -> None:
     """Nothing is written before every kind is complete, then everything at once; progress is told on the way."""
     sink = Timed()
     seen: list[int] = []
@@ -518,7 +518,7 @@ def test_what_exists_is_written_in_one_batch_when_all_is_told() -> None:
     summary = flow.run(Script(*map(upserted, CLUSTER), not_yet, *synced()), threading.Event(), progress=lambda _: None)
 
     assert seen == [0]
-    assert sink.applies == 1
+    assert sink.applies == 2, "the hosting graphs, then all others"
     assert flow.synced
     assert "11 objects" in str(summary)
 

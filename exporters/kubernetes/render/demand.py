@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from functools import lru_cache
 
 from exporters.kubernetes.manifests import Container, Demand, PodSpec, Resources, is_sidecar
 from kg.quantities import EXACT, quantity, whole
@@ -23,7 +24,8 @@ def amounts(resources: Resources | None) -> dict[str, Decimal]:
     return {name: quantity(value) for name, value in written.items() if value is not None}
 
 
-def demanded(demand: Demand | None) -> tuple[dict[str, Decimal], dict[str, Decimal]]:
+@lru_cache(maxsize=4096)  # replicas ask for the same
+def demanded(demand: Demand | None) -> tuple[Amounts, Amounts]:
     """Return what is effectively requested and what is the limit."""
     if demand is None:
         return {}, {}
