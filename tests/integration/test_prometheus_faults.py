@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,6 +17,7 @@ from api.demo.prometheus import backfill, find_binary, free_port
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.settings import DatasourceSettings
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch import prometheus as fetch
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.series import Grid
 from tests.unit.telemetry_store import IRIS
@@ -55,6 +57,10 @@ class FaultServer(ThreadingHTTPServer):
         self.replies: list[Reply | Callable[[dict[str, str]], Reply]] = []
         self.forms: list[dict[str, str]] = []
         self.headers: list[dict[str, str]] = []
+        self.pause = 0.0  # seconds between two bytes of an answer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep quiet about a client that hung up; the test sees what it saw."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,7 +78,12 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {"Content-Length": str(len(content)), **headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if not self.server.pause:
+            self.wfile.write(content)
+            return
+        for byte in content:
+            self.wfile.write(bytes([byte]))
+            time.sleep(self.server.pause)
 
     def log_message(self, *args: object) -> None:
         """Keep quiet."""
@@ -248,6 +259,26 @@ def test_queries_travel_as_forms_with_whole_seconds(client: Prometheus, server: 
         {"query": query, "start": str(GRID.start), "end": str(GRID.end), "step": "60", "timeout": "0.5"}
     ]
     assert server.headers[0]["Accept-Encoding"] == "identity"
+
+
+def test_an_answer_beyond_the_limit_is_not_read(
+    client: Prometheus, server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that sends more than anything needs is cut off, not held in memory."""
+    monkeypatch.setattr(fetch, "MAX_BYTES", 1 << 20)
+    server.replies = [(200, {}, b" " * (2 << 20))]
+
+    with pytest.raises(DatasourceRefused, match="answered with more than 1 MB"):
+        client.series(QUERY, GRID)
+
+
+def test_an_answer_that_trickles_is_given_up(client: Prometheus, server: FaultServer) -> None:
+    """The timeout is for the whole answer, however busily the server sends."""
+    server.pause = 0.05
+    server.replies = [(200, {}, b" " * 100)]
+
+    with pytest.raises(SourceUnavailable, match="did not answer within"):
+        client.series(QUERY, GRID)
 
 
 def test_warnings_of_the_server_are_kept(client: Prometheus, server: FaultServer) -> None:

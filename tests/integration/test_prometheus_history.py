@@ -36,7 +36,8 @@ def _time(minute: int) -> str:
     return at(minute).isoformat().replace("+00:00", "Z")
 
 
-def _documents() -> list[NodeDocument]:
+def documents() -> list[NodeDocument]:
+    """Describe checkout with two pods, ledger with one, and two nodes."""
     checkout, ledger = IRIS.expand(CHECKOUT), IRIS.expand(LEDGER)
     return [
         workload("Deployment", "payments", "checkout", began=_time(0)),
@@ -50,7 +51,7 @@ def _documents() -> list[NodeDocument]:
 
 
 def _graph() -> GraphStore:
-    return GraphStore(_documents())
+    return GraphStore(documents())
 
 
 @pytest.fixture
@@ -90,7 +91,7 @@ def test_two_pods_with_disjoint_lives_give_one_series(history: History) -> None:
 def test_the_store_on_disk_gives_the_same(prometheus: RealPrometheus, tmp_path: Path) -> None:
     """With the graph in the embedded store the series is the same, and a near name is suggested from it."""
     store = EmbeddedStore(tmp_path / "store")
-    store.apply([GraphWrite(document["id"], lines(document), "dump") for document in _documents()])
+    store.apply([GraphWrite(document["id"], lines(document), "dump") for document in documents()])
     try:
         with History(Resolver(store, IRIS, [prometheus.datasource()])) as opened:
             series = opened.fetch(CHECKOUT, "cpu_usage", start=at(5), end=at(235), step="5m")
@@ -217,6 +218,22 @@ def test_a_window_without_samples_is_an_error(history: History) -> None:
     """A window that ended before the first sample is reported, not answered with an empty table."""
     with pytest.raises(MetricMissing):
         history.fetch(LEDGER, "mem_usage", start=at(-3000), end=at(-2900), step="5m")
+
+
+def test_a_window_inside_a_scrape_gap_is_an_error(history: History) -> None:
+    """The server knows the series but has no point of it there: the error says that, and what may help."""
+    with pytest.raises(MetricMissing, match="there are series, but no point of the query in the window") as error:
+        history.fetch(LEDGER, "mem_usage", start=at(70), end=at(110), step="5m")
+    assert "longer window" in (error.value.hint or "")
+
+
+def test_pods_that_are_not_scraped_are_named(history: History) -> None:
+    """The metric and its labels are there, these pods are not: the error names the matcher that leaves nothing."""
+    with pytest.raises(
+        MetricMissing, match='no series of container_cpu_usage_seconds_total has pod=~"ledger-797bcddfd6-n9hxf"'
+    ) as error:
+        history.fetch(LEDGER, "cpu_usage", start=at(5), end=at(60), step="5m")
+    assert error.value.detail["missing"] == "pod"
 
 
 def test_one_series_that_fails_does_not_take_the_others_with_it(history: History) -> None:

@@ -64,5 +64,6 @@ def pod(
         {"id": IRIS.run(iri, f"r{number}"), "type": "Run", "startedAt": start} | ({"endedAt": end} if end else {})
         for number, (start, end) in enumerate(runs)
     ]
-    what = {"type": "Tombstone", "formerType": "Pod"} if gone else {"type": "Pod"}
+    ended = {"type": "Tombstone", "formerType": "Pod", "invalidatedAt": runs[-1][1] or runs[-1][0]}
+    what = ended if gone else {"type": "Pod"}
     return {"id": iri, **what, "name": name, "namespace": namespace, "managedBy": managed_by, "runs": parts}

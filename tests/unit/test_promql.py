@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import promql_parser
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kg.errors import InvalidDocument, InvalidInput, InvalidSettings
@@ -29,6 +29,7 @@ def _render(query: str, values: dict[str, str] | None = None, **more: object) ->
     return promql.render(query, values or {}, window=WINDOW, datasource=_datasource(**more))
 
 
+@settings(deadline=None)  # the machine may be shared
 @given(namespace=TEXT, node=TEXT, pods=st.lists(TEXT, max_size=4))
 def test_every_template_renders_to_promql_whatever_the_values(namespace: str, node: str, pods: list[str]) -> None:
     """Each shipped template parses with any text as name, and its matchers hold exactly that text."""

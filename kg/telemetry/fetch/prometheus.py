@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -35,7 +36,7 @@ RANGE_PATH = "/api/v1/query_range"
 ATTEMPTS = 3
 """Tries per request; a busy server (429, 502, 503, 504) or a broken connection is asked again."""
 MAX_HALVINGS = 4
-MAX_BYTES = 256 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 """Largest answer that is read."""
 _LONGEST_WAIT = 30.0  # seconds between two tries, whatever Retry-After says
 _BUSY = frozenset({429, 502, 503, 504})
@@ -156,7 +157,9 @@ class Prometheus:
         if match:
             form["match[]"] = match
         return self._decode(
-            self._ask("GET", f"/api/v1/label/{label}/values", form, match or label), list[str], match or label
+            self._ask("GET", f"/api/v1/label/{quote(label, safe='')}/values", form, match or label),
+            list[str],
+            match or label,
         )
 
     def probe(self) -> str:
@@ -194,7 +197,9 @@ class Prometheus:
 
     def _ask(self, method: str, path: str, form: Mapping[str, str], query: str) -> _Answer:
         """Send a request, again while the server is busy, and return its successful answer."""
-        for attempt in range(1, ATTEMPTS + 1):
+        attempt = 0
+        while True:
+            attempt += 1
             last = attempt == ATTEMPTS
             try:
                 with self._slots:
@@ -214,7 +219,6 @@ class Prometheus:
                 wait = _retry_after(headers.get("Retry-After")) or _backoff(attempt)
             _log.info("datasource_asked_again", datasource=self.datasource.name, attempt=attempt, wait=wait)
             self._sleep(wait)
-        raise AssertionError("unreachable: the last attempt returns or raises")
 
     def _send(self, method: str, path: str, form: Mapping[str, str]) -> tuple[int, httpx.Headers, bytes]:
         """Send one request and read its answer within the time and size that are allowed."""
