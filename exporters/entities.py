@@ -110,6 +110,10 @@ class Entities:
         self._mark(graph, *self._facts.withdraw(graph))
         self._facts.unread(graph)
 
+    def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
+        """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
+        self._earlier[_segment(kind)].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
+
     def completed(self, change: Synced) -> None:
         """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
         self.synced.add(change.kind.name)

@@ -91,6 +91,9 @@ class Following:
         """Take in one change; what cannot be understood of it is reported and left."""
         if isinstance(change, Rejected):
             self._reject(change)
+            if change.kind and change.name:
+                with self._reported(change.where):
+                    self._entities.unreadable(change.kind, change.namespace, change.name)
             return
         if change.kind.name not in self._entities.synced:
             self._progress_at = time.monotonic()

@@ -154,10 +154,16 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """One object that cannot be read: where it stood (file and position, or the API path) and why. Never a value of it."""
+    """One object that cannot be read: where it stood (file and position, or the API path) and why. Never a value of it.
+
+    ``kind``, ``namespace`` and ``name`` say which object it is, where that much can be read: it exists, so what is known of it stays.
+    """
 
     where: str
     reason: str
+    kind: Kind | None = None
+    namespace: str | None = None
+    name: str = ""
 
 
 Change = Upserted | Gone | Synced | Rejected

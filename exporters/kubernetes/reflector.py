@@ -366,7 +366,8 @@ class Reflector:
         if unreadable.namespace and "/namespaces/" not in self._path:
             root = self._path.removesuffix(self.kind.plural)
             where = f"{root}namespaces/{unreadable.namespace}/{self.kind.plural}/{unreadable.name}"
-        self._backlog.put(Rejected(where, f"{unreadable.reason} (uid {unreadable.uid or 'unknown'})"))
+        reason = f"{unreadable.reason} (uid {unreadable.uid or 'unknown'})"
+        self._backlog.put(Rejected(where, reason, self.kind, unreadable.namespace, unreadable.name))
         return unreadable.version
 
     def _complete(self, found: set[str]) -> None:

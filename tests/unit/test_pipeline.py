@@ -21,7 +21,7 @@ from kg.errors import SourceUnavailable, StoreUnavailable
 from kg.jsonld import NAMESPACE, compact
 from kg.store.protocol import GraphWrite, Written
 from tests.memory_sink import MemorySink
-from tests.unit.rendering import CONTRACT, NOW, around, follow, following, gone, now, synced, upserted
+from tests.unit.rendering import BY_NAME, CONTRACT, NOW, around, follow, following, gone, now, synced, upserted
 
 BASE = "https://kg.example/id/"
 LATER = NOW + timedelta(seconds=60)
@@ -311,6 +311,16 @@ def test_what_is_missing_after_a_restart_is_lost() -> None:
     generation = sink.generation
     follow([*map(upserted, kept), *synced("Pod", observed=LATER + timedelta(days=1))], sink)
     assert sink.generation == generation, "a tombstone stays as it is"
+
+
+def test_what_cannot_be_read_any_more_is_not_taken_for_gone() -> None:
+    """An object that the source rejects exists; its graph stays as an earlier life wrote it."""
+    sink, _ = follow([upserted(pod()), upserted(pod("web-1", "p2"))])
+    before = sink.graphs[BASE + "prod/shop/pod/web-0"]
+    follow([Rejected("/api/v1/…", "Expected `str`, got `int`", BY_NAME["Pod"], "shop", "web-0"), *synced()], sink)
+
+    assert sink.graphs[BASE + "prod/shop/pod/web-0"] == before
+    assert shown(sink, "prod/shop/pod/web-1")["type"] == "Tombstone"
 
 
 def test_a_restart_against_the_same_objects_writes_nothing() -> None:
