@@ -86,6 +86,7 @@ class Following:
         self._written_at: dict[str, float] = {}
         self._progress_at = time.monotonic()
         self._failing: set[str] = set()
+        self._refused: set[str] = set()
 
     def take(self, change: Change) -> None:
         """Take in one change; what cannot be understood of it is reported and left."""
@@ -177,7 +178,9 @@ class Following:
     def _apply(self, writes: list[GraphWrite]) -> None:
         written, refused = write(self._sink, writes)
         for error in refused:
-            self._reject(Rejected(error.detail["graph"], str(error)))
+            if error.detail["graph"] not in self._refused:  # once; the object may change every second
+                self._reject(Rejected(error.detail["graph"], str(error)))
+            self._refused.add(error.detail["graph"])
         unchanged = sum(each.outcome == "unchanged" for each in written)
         self.summary.written += len(written) - unchanged
         self.summary.unchanged += unchanged + self._entities.unchanged

@@ -426,7 +426,7 @@ def test_a_graph_of_a_user_is_left_alone() -> None:
     theirs = BASE + "prod/shop/pod/web-0"
     sink.apply([GraphWrite(theirs, frozenset({f'<{theirs}> <{NAMESPACE}name> "web-0" .'}), "user")])
     before = sink.graphs[theirs]
-    _, run = follow([upserted(pod()), upserted(deployment())], sink)
+    _, run = follow([upserted(pod()), upserted(deployment()), upserted(pod(phase="Pending"))], sink, one_by_one=True)
 
     assert sink.graphs[theirs] == before
     assert BASE + "prod/shop/deployment/web" in sink.graphs
