@@ -25,7 +25,7 @@ from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Grid, Key, Window
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import RealPrometheus, at, available, odd_values
-from tests.unit.telemetry_store import IRIS, GraphStore, pod, workload
+from tests.unit.telemetry_store import CLUSTER, IRIS, GraphStore, pod, workload
 
 CHECKOUT = "prod/payments/deployment/checkout"
 LEDGER = "prod/payments/deployment/ledger"
@@ -45,8 +45,8 @@ def documents() -> list[NodeDocument]:
         pod("payments", "checkout-86b96c86dc-bbbbb", checkout, [(_time(120), None)]),
         workload("Deployment", "payments", "ledger", began=_time(0)),
         pod("payments", "ledger-797bcddfd6-n9hxf", ledger, [(_time(0), None)]),
-        {"id": IRIS.expand(NODE_A), "type": "Node", "name": "edge-a-1"},
-        {"id": IRIS.expand(NODE_B), "type": "Node", "name": "edge-b-1"},
+        {"id": IRIS.expand(NODE_A), "type": "Node", "name": "edge-a-1", "partOf": CLUSTER},
+        {"id": IRIS.expand(NODE_B), "type": "Node", "name": "edge-b-1", "partOf": CLUSTER},
     ]
 
 
