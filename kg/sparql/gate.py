@@ -212,7 +212,8 @@ class _Scan:
         self._count(sign)
 
     def _count(self, sign: str) -> None:
-        if sign in _OPERATORS and self.role not in ("data", "values"):
+        inverses = sign == "^^" and self.previous.kind != "string"  # else it stands before a literal's datatype
+        if (sign in _OPERATORS or inverses) and self.role not in ("data", "values"):
             self.operators += 1
 
     def _opens(self, token: Token) -> None:
