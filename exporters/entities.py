@@ -92,7 +92,7 @@ class Entities:
             self._replace(entity, manifest.metadata)
         entity.manifest = manifest
         self._advance(entity)
-        self._mark(graph, *self._facts.tell(graph, kind.facts(manifest)))
+        self.dirty |= {graph, *self._facts.tell(graph, kind.facts(manifest))}
 
     def went(self, change: Gone) -> None:
         """Take in that an object is gone; what is said of a uid that is not the present one is passed over."""
@@ -107,7 +107,7 @@ class Entities:
         del self._entities[graph]
         self.objects[change.kind.name] -= 1
         self._depart(entity.uid)
-        self._mark(graph, *self._facts.withdraw(graph))
+        self.dirty |= {graph, *self._facts.withdraw(graph)}
         self._facts.unread(graph)
 
     def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
@@ -126,7 +126,7 @@ class Entities:
                 for uid, run in earlier.runs.items()
             }
             self._bury(graph, change.kind, runs, earlier.manager, change.observed)
-            self._mark(graph)
+            self.dirty.add(graph)
 
     # -- writes out ---------------------------------------------------------------------------------------------------
     def datasources(self) -> tuple[Datasource, ...]:
@@ -160,9 +160,6 @@ class Entities:
         """Return the IRI of an object's graph."""
         namespace = metadata.namespace if kind.namespaced else None
         return self._around.object(namespace, kind.name, metadata.name, kind.group)
-
-    def _mark(self, *graphs: str) -> None:
-        self.dirty.update(graphs)
 
     def _begun(self, graph: str, kind: Kind, manifest: Manifest) -> _Entity:
         if graph in self._tombstones:
@@ -201,10 +198,10 @@ class Entities:
             self._departed.popitem(last=False)
 
     def _document(self, graph: str, entity: _Entity, datasources: tuple[Datasource, ...] = ()) -> NodeDocument | None:
-        self._facts.unread(graph)
         runs = documents(graph, entity.runs.values())
         context = Context(graph, self._around, self._facts, datasources, runs)
-        return entity.kind.render(entity.manifest, context) if entity.kind.render else None
+        with self._facts.reading(graph):
+            return entity.kind.render(entity.manifest, context) if entity.kind.render else None
 
     def _last_words(self, graph: str, entity: _Entity, change: Gone) -> NodeDocument | None:
         """End the run of an object by its last form; return what it was, or None when it was no entity or cannot be read."""

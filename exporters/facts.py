@@ -8,7 +8,8 @@ matter to the graph.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from exporters.protocol import Topic
@@ -68,14 +69,29 @@ class Facts:
         """Return who has read ``topic``."""
         return set(self._readers.get(topic, ()))
 
+    @contextmanager
+    def reading(self, reader: str) -> Iterator[None]:
+        """While the block renders ``reader`` anew: what it reads again it has read without a break, the rest is forgotten."""
+        before = self._read.pop(reader, set())
+        try:
+            yield
+        except BaseException:
+            self._read.setdefault(reader, set()).update(before)  # it is to be tried again when any of them changes
+            raise
+        for topic in before - self._read.get(reader, set()):
+            self._unread(reader, topic)
+
     def unread(self, reader: str) -> None:
-        """Forget what ``reader`` has read: it is gone, or about to be rendered anew."""
+        """Forget what ``reader``, now gone, has read."""
         for topic in self._read.pop(reader, ()):
-            self._readers[topic].discard(reader)
-            if not self._readers[topic]:
-                del self._readers[topic]
-                if topic in self._left:
-                    self._drop(topic, self._left.pop(topic))
+            self._unread(reader, topic)
+
+    def _unread(self, reader: str, topic: Topic) -> None:
+        self._readers[topic].discard(reader)
+        if not self._readers[topic]:
+            del self._readers[topic]
+            if topic in self._left:
+                self._drop(topic, self._left.pop(topic))
 
     def _drop(self, topic: Topic, teller: str) -> None:
         told = self._told[topic]

@@ -9,13 +9,16 @@ from exporters.protocol import Change, Source
 _BOUND = 10_000
 """Changes that may wait; a source that is faster than the store waits, too."""
 
+_LAST_SECONDS = 5.0
+"""How long a closed source may take to let go of its connections."""
+
 
 class Feed:
     """The changes of one source, in order, handed over in lots: as many as have come since the last."""
 
-    def __init__(self, source: Source, stop: threading.Event) -> None:
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._stop = stop
+        self._stop = threading.Event()
         self._moved = threading.Condition()
         self._waiting: list[Change] = []
         self._last: BaseException | None = None
@@ -39,11 +42,17 @@ class Feed:
             raise self._last
         return taken
 
+    def stop(self) -> None:
+        """Ask the source to end; what it has yielded can still be taken."""
+        self._stop.set()
+
     def close(self) -> None:
-        """Let the thread go; what has not been taken is dropped. The source ends when its ``stop`` is set."""
+        """End the source and wait for it, so that it can be followed anew; what has not been taken is dropped."""
+        self.stop()
         with self._moved:
             self._closed = True
             self._moved.notify()
+        self._thread.join(_LAST_SECONDS)
 
     def _pump(self) -> None:
         last: BaseException | None = None

@@ -65,9 +65,11 @@ class Pipeline:
         """
         following = Following(self._sink, self._around, source.name, self._kinds, self._clock, self._window)
         self._following = following
-        feed = Feed(source, stop)
+        feed = Feed(source)
         try:
             while not feed.ended:
+                if stop.is_set():
+                    feed.stop()
                 for change in feed.take(following.pause()):
                     following.take(change)
                 following.flush()

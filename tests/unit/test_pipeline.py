@@ -158,6 +158,22 @@ def test_a_deployments_pod_names_its_workload_without_a_replicaset() -> None:
     assert "managedBy" not in shown(sink, "prod/shop/pod/x")
 
 
+def test_what_a_replicaset_told_outlives_it_while_its_pods_need_it() -> None:
+    """Pods that end after their ReplicaSet keep their workload, also one whose name no label tells; then it is forgotten."""
+    rollout = [{"apiVersion": "argoproj.io/v1", "kind": "Rollout", "name": "web", "uid": "o1", "controller": True}]
+    revision = {"kind": "ReplicaSet", "metadata": meta("web-x", "r1", ownerReferences=rollout)}
+    owner = owned("ReplicaSet", "web-x", "r1")
+    sink, run = follow([upserted(revision), upserted(pod(owner=owner)), gone(revision)], one_by_one=True)
+    for change in (upserted(pod(owner=owner, phase="Failed")), gone(pod(owner=owner, phase="Failed"))):
+        run.take(change)
+        run.flush()
+        assert shown(sink, "prod/shop/pod/web-0")["managedBy"] == BASE + "prod/shop/rollout.argoproj.io/web"
+
+    run.take(upserted(pod("web-1", "p2", owner=owner)))
+    run.flush()
+    assert "managedBy" not in shown(sink, "prod/shop/pod/web-1")
+
+
 def test_services_select_the_workloads_that_match_now() -> None:
     """A Service follows its workloads' labels, and lets go of a workload that is gone."""
     sink, run = follow([upserted(each) for each in CLUSTER], one_by_one=True)
@@ -548,9 +564,24 @@ def test_a_store_that_fails_ends_the_run_and_its_thread() -> None:
 
     with pytest.raises(StoreUnavailable):
         pipeline(Failing()).run(Script(upserted(pod()), *synced(), *[upserted(pod())] * 20_000), threading.Event())
-    deadline = time.monotonic() + 2
-    while any(thread.name == "feed test" for thread in threading.enumerate()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    assert not [thread for thread in threading.enumerate() if thread.name == "feed test"]
+
+
+def test_stop_ends_the_source_and_what_it_has_said_is_written() -> None:
+    """A run that is stopped writes what it has taken, and its source's thread is gone when it returns."""
+    sink, stop = MemorySink(), threading.Event()
+
+    class Endless(Script):
+        def changes(self, stop: threading.Event) -> Iterator[Change]:
+            yield from self.steps
+            stop.wait(10)
+
+    threading.Timer(0.1, stop.set).start()
+    begun = time.monotonic()
+    pipeline(sink).run(Endless(*synced(), upserted(pod())), stop)
+
+    assert time.monotonic() - begun < 2
+    assert BASE + "prod/shop/pod/web-0" in sink.graphs
     assert not [thread for thread in threading.enumerate() if thread.name == "feed test"]
 
 
