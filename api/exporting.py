@@ -6,8 +6,8 @@ import threading
 from datetime import UTC, datetime
 
 import structlog
-from exporters.pipeline import Pipeline, Summary
 
+from exporters.pipeline import Pipeline, Summary
 from exporters.protocol import Source
 from kg.errors import DrumlinError
 

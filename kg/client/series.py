@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Series:
     """A long table ``unique_id, ds, y, metric, unit`` on an aligned UTC grid, with what one must know to trust it.
 
-    ``coverage`` maps (unique_id, metric) to the share of grid points that have a value; ``gaps`` to the (start, end) runs that have none, RFC 3339.
+    ``coverage`` maps (unique_id, metric) to the share of grid points that have a value, ``gaps`` to the (start, end) runs that have none.
     ``failures`` lists series that are not in the table and why; ``warnings`` says everything else worth knowing.
     """
 

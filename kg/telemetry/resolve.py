@@ -6,7 +6,6 @@ or recording rule of the server has to know whose they were. Blocking, thread-sa
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -60,16 +59,26 @@ class Resolution:
     warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it: times in ISO 8601 UTC, the step as an ISO 8601 duration."""
-        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        found.update(
-            start=_iso(self.start),
-            end=_iso(self.end),
-            step=iso_duration(self.step),
-            pods=list(self.pods),
-            warnings=list(self.warnings),
-        )
-        return found
+        """Return it as JSON has it: keys as the context writes them, times in ISO 8601 UTC, the step as an ISO 8601 duration."""
+        return {
+            "entity": self.entity,
+            "metric": self.metric,
+            "unit": self.unit,
+            "quantity": self.quantity,
+            "metricType": self.metric_type,
+            "datasource": self.datasource,
+            "accessService": self.datasource_iri,
+            "endpoint": self.endpoint,
+            "query": self.query,
+            "start": _iso(self.start),
+            "end": _iso(self.end),
+            "step": iso_duration(self.step),
+            "pods": list(self.pods),
+            "selector": self.selector,
+            "curl": self.curl,
+            "fetchable": self.fetchable,
+            "warnings": list(self.warnings),
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ def _one(series: Series, key: Key) -> dict[str, Any]:
         "unique_id": key.unique_id,
         "metric": key.metric,
         "coverage": series.coverage[key],
-        "longest_gap": int(series.longest_gap(key).total_seconds()),
+        "longestGap": int(series.longest_gap(key).total_seconds()),
         "gaps": [[gap.start.isoformat(), gap.end.isoformat()] for gap in series.gaps[key]],
     }
 

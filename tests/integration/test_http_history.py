@@ -163,7 +163,7 @@ def test_the_curl_line_runs_as_it_is(client: kg.Client) -> None:
 
 
 def test_the_command_line_prints_series(service: Service) -> None:
-    """history prints an extract for people and every row as CSV; a table names coverage and unit."""
+    """The command prints an extract for people and every row as CSV; a table names coverage and unit."""
     options = ("--start", WINDOW["start"], "--end", WINDOW["end"], "--step", "5m", "-u", service.url)
     table = drumlin("history", CHECKOUT, "cpu_usage", *options)
     assert "100.0% covered" in table.stdout

@@ -1,0 +1,27 @@
+"""Run the benches named on the command line (all when none is) and print one table."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.bench import history, load, subgraph
+
+BENCHES = {"load": load.run, "subgraph": subgraph.run, "history": history.run}
+
+
+def main() -> None:
+    """Run and print."""
+    wanted = sys.argv[1:] or list(BENCHES)
+    if unknown := [name for name in wanted if name not in BENCHES]:
+        sys.exit(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
+    table = Table("bench", "ours", "peer", "ratio", "target", box=None)
+    for name in wanted:
+        for row in BENCHES[name]():
+            table.add_row(*row)
+    Console().print(table)
+
+
+main()

@@ -1,0 +1,46 @@
+"""The documentation says what the code does: settings, commands, modules."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+from api.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_readme_lists_every_setting() -> None:
+    """The table of settings in the README is the one that the settings' own descriptions give."""
+    loader = SourceFileLoader("settings_table", str(ROOT / "scripts" / "settings-table"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+    assert module.table() in (ROOT / "README.md").read_text(), (
+        "run scripts/settings-table and put its rows into the README"
+    )
+
+
+def test_every_command_of_the_readme_exists() -> None:
+    """Each ``drumlin …`` command that the README shows is one."""
+    commands = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    shown = set(re.findall(r"drumlin (\w+)", (ROOT / "README.md").read_text()))
+    assert shown <= commands | {"serve"}
+
+
+def test_every_module_of_the_map_exists() -> None:
+    """Each module that docs/architecture.md lists is there."""
+    for name in re.findall(r"^\| `([a-z/_.]+)`", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE):
+        assert (ROOT / name).exists(), name
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    """Each relative link of the README and of docs/ points at a file."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
