@@ -14,6 +14,7 @@ Terms: JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -112,7 +113,8 @@ def context_document() -> bytes:
 def lines(document: NodeDocument) -> Lines:
     """Turn a node document of our renderers, with all that is nested in it, into canonical lines.
 
-    Absent keys are absent statements; ``None`` is not allowed (``TypeError``), a renderer leaves the key out.
+    Absent keys are absent statements; ``None`` is not allowed (``TypeError``), a renderer leaves the key out. An IRI that is
+    not one raises ``InvalidDocument``: text from a manifest must not be able to end the statement it stands in.
     """
     found: set[str] = set()
     _node(document, found, _context())
@@ -120,7 +122,7 @@ def lines(document: NodeDocument) -> Lines:
 
 
 def _node(document: NodeDocument, found: set[str], context: _Context) -> str:
-    subject = f"<{document['id']}>"
+    subject = _iri(document["id"], "id")
     for term, value in document.items():
         if term in ("id", "@context"):
             continue
@@ -141,10 +143,10 @@ def _value(value: Any, key: _Key, found: set[str], context: _Context) -> str:
         return _node(value, found, context)
     coercion = key.coercion
     if coercion == "@id":
-        return f"<{value}>"
+        return _iri(value, key.predicate)
     if coercion == "@vocab":
         meaning = context.keys.get(value)
-        return f"<{meaning.predicate if meaning else context.expand(value)}>"
+        return _iri(meaning.predicate if meaning else context.expand(value), key.predicate)
     if isinstance(value, bool):
         return f'"{"true" if value else "false"}"^^<{coercion or _XSD + "boolean"}>'
     if isinstance(value, int):
@@ -155,6 +157,15 @@ def _value(value: Any, key: _Key, found: set[str], context: _Context) -> str:
         raise TypeError(f"{type(value).__name__} is not a value of a node document")
     text = f'"{value.translate(_ESCAPES)}"'
     return f"{text}^^<{coercion}>" if coercion else text
+
+
+_IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")
+
+
+def _iri(text: str, term: str) -> str:
+    if not _IRI.fullmatch(text):  # the text itself is not told: an address may hold a password
+        raise InvalidDocument(f"a value of {term} is not an absolute IRI", hint="check what the object gives there")
+    return f"<{text}>"
 
 
 def decimal_text(value: Decimal) -> str:
@@ -194,14 +205,27 @@ def inline(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     if (depth := nesting(data)) > max_depth:
         raise InvalidDocument(f"the document is nested {depth} levels deep; the limit is {max_depth}")
     try:
-        document = json.loads(data, object_pairs_hook=_unique)
+        # Decoded here: json would also take UTF-16, whose bytes ``nesting`` cannot read.
+        document = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except ValueError as error:
         raise InvalidDocument(f"the document is not JSON: {error}") from error
     if isinstance(document, dict) and "@context" not in document:
         document = {"@context": CONTEXT_IRI, **document}
     elif not isinstance(document, dict | list):
         raise InvalidDocument("a JSON-LD document is an object or an array of objects")
-    return msgspec.json.encode(_substitute(document))
+    document = _substitute(document)
+    try:
+        return msgspec.json.encode(document)
+    except UnicodeEncodeError as error:  # half of a surrogate pair, written as an escape
+        raise InvalidDocument("the document is not JSON: a string in it is not valid Unicode") from error
+
+
+def _finite(text: str) -> float:
+    """Read a number; what no JSON number can hold would silently become null."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number of JSON, or too large")
+    return number
 
 
 def nesting(data: bytes) -> int:

@@ -109,7 +109,7 @@ def test_a_removed_graph_is_nowhere(store: EmbeddedStore) -> None:
     assert store.read(A) is None
     assert store.entry(A) is None
     assert [each.graph for each in store.entries()] == [B]
-    assert json.loads(answered(store, "ASK { GRAPH <%s> {} }" % A)) == {"head": {}, "boolean": False}
+    assert json.loads(answered(store, f"ASK {{ GRAPH <{A}> {{}} }}")) == {"head": {}, "boolean": False}
 
 
 def test_an_empty_graph_exists(store: EmbeddedStore) -> None:
@@ -383,7 +383,7 @@ def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: p
 
     assert [each.outcome for each in results] == ["created"] * 10 + ["replaced", "removed"]
     assert store.generation == 2
-    assert {graph: lines for graph, lines in store.export()} == {
+    assert dict(store.export()) == {
         A: {line(A, 2)},
         **{each.graph: each.lines for each in many(10)},
     }
