@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -154,6 +155,7 @@ def test_a_stop_while_a_quiet_watch_is_read_takes_effect_at_once(cluster: Cluste
         time.sleep(0.3)
 
         assert seen.stop() < 0.6
+        assert not [each.name for each in threading.enumerate() if each.name.startswith("reflector-")]
 
 
 def test_an_end_is_told_only_for_what_was_known(cluster: Cluster) -> None:

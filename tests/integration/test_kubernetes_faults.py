@@ -581,6 +581,26 @@ def test_an_object_that_becomes_unreadable_stays_known_until_it_is_deleted(
     assert seen.gone()[0].manifest.spec.replicas == 1  # type: ignore[attr-defined]
 
 
+def test_an_object_that_became_unreadable_unseen_is_no_ghost_and_not_gone(
+    cluster: Cluster, fake: FakeApiServer
+) -> None:
+    """Found unreadable at a relist, an object that is known still exists."""
+    cluster.create(DEPLOYMENTS, "web")
+    with following(cluster, DEPLOYMENTS) as seen:
+        seen.until_synced(DEPLOYMENTS)
+
+        def meanwhile() -> None:
+            fake.state.patch(fake.state.named("deployments"), "default", "web", {"spec": {"replicas": "canary"}})
+            fake.state.compact()
+
+        restart(fake, meanwhile)
+        cluster.create(DEPLOYMENTS, "late")
+        seen.until(lambda: "late" in seen.names(DEPLOYMENTS) and seen.status(DEPLOYMENTS).relists == 1)
+        time.sleep(0.1)
+
+    assert not seen.gone()
+
+
 def test_a_storm_of_events_on_few_objects_does_not_grow_the_queue(cluster: Cluster, fake: FakeApiServer) -> None:
     """Waiting changes are bounded by objects: a slow consumer gets the newest form, and the watch goes on."""
     cluster.create(PODS, "web")
