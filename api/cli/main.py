@@ -281,14 +281,14 @@ def history(
     **Example**: `drumlin history prod/payments/deployment/checkout cpu_usage --last 30d --step 5m -o csv > cpu.csv`
     """
     import kg
-    from api.cli import series
     from api.cli.output import progress
+    from api.cli.series import emit_series
 
     form = _output(output)
     window = {"start": start, "end": end} if start else {"last": last, "end": end}
     with kg.connect(url) as client, progress.status("fetching …"):
         found = client.history(id, metric, step=step, gaps=gaps, datasource=datasource, **window)
-    series.emit_series(found, form)
+    emit_series(found, form)
 
 
 @app.command()

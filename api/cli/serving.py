@@ -120,7 +120,7 @@ def run_server(
             waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            server.stop()
+            server.stop()  # type: ignore[no-untyped-call]
         await serving
         for task in waiting:
             task.cancel()
