@@ -6,7 +6,6 @@ is deleted later; what was found missing has an estimated end (docs/decisions/00
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from kg.jsonld import NodeDocument
 DELETED = "Deleted"
 LOST = "Lost"
 _BY_ITSELF = frozenset({"Completed", "Failed", "Evicted", "OOMKilled"})
-_CANONICAL = re.compile(r"[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9]Z")
+_HINT = "write it in RFC 3339: 2026-11-27T21:50:28Z"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +48,18 @@ class Run:
 
 def text(moment: datetime) -> str:
     """Write a moment as the graph keeps it: UTC, to the second."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def moment(written: str) -> str:
     """Return a manifest's time in the form the graph keeps; raises ``InvalidManifest`` for what is not a time with a zone."""
-    if _CANONICAL.fullmatch(written):
-        return written
     try:
         read = datetime.fromisoformat(written)
-    except ValueError as error:
-        raise InvalidManifest("a time is malformed", hint="write it in RFC 3339: 2026-11-27T21:50:28Z") from error
-    if read.tzinfo is None:
-        raise InvalidManifest("a time has no zone", hint="write it in RFC 3339: 2026-11-27T21:50:28Z")
-    return text(read)
+        if read.tzinfo is not None:
+            return text(read)
+    except (ValueError, OverflowError) as error:
+        raise InvalidManifest("a time is malformed", hint=_HINT) from error
+    raise InvalidManifest("a time has no zone", hint=_HINT)
 
 
 def advance(prior: Run | None, uid: str, life: Life, node: str | None, now: datetime) -> Run | None:
