@@ -14,6 +14,7 @@ from exporters.hosting import ensure
 from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline
 from exporters.protocol import Source
+from kg.errors import InvalidSettings, StoreUnavailable
 from kg.iris import Iris
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
@@ -57,10 +58,32 @@ def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
     return tuple(Datasource.from_settings(each, iris, domain) for each in settings.datasource)
 
 
+def open_store(settings: Settings, directory: Path | None) -> EmbeddedStore:
+    """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change."""
+    store = EmbeddedStore(directory)
+    note = store.directory / "base"
+    try:
+        made_under = note.read_text(encoding="utf-8").strip() if note.exists() else ""
+        if made_under and made_under != settings.base:
+            raise InvalidSettings(
+                f"the store in {store.directory} names everything below {made_under}, not below {settings.base}",
+                hint=f"say --base {made_under}, or use another store and load it anew",
+            )
+        if not made_under:
+            note.write_text(settings.base + "\n", encoding="utf-8")
+    except OSError as error:
+        store.close()
+        raise StoreUnavailable(f"the store in {store.directory} cannot be used: {error.strerror}") from error
+    except InvalidSettings:
+        store.close()
+        raise
+    return store
+
+
 def assemble(settings: Settings, *, directory: Path | None, source: Source | None = None) -> Parts:
     """Open the store, ensure the hosting graphs and start exporting from ``source``."""
     iris = Iris(settings.base)
-    store = EmbeddedStore(directory)
+    store = open_store(settings, directory)
     catalogue = Catalogue.shipped()
     datasources = configured(settings, iris)
     resolver = Resolver(store, iris, datasources, catalogue)

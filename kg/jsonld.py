@@ -340,7 +340,7 @@ class _Writer:
         document: dict[str, Any] = {"id": name}
         if types:
             document["type"] = types[0] if len(types) == 1 else types
-        for term in sorted(content, key=lambda term: (self.context.key(term).order, term)):
+        for term in sorted(content, key=lambda term: (self.context.key(term).order, term != "name", term)):
             values = content[term]
             key = self.context.keys.get(term)
             document[term] = values if len(values) > 1 or (key and key.is_set) else values[0]

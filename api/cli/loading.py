@@ -6,7 +6,7 @@ import logging
 import threading
 from pathlib import Path
 
-from api.assembly import configured, now
+from api.assembly import configured, now, open_store
 from api.cli.logs import configure_logging
 from api.cli.output import Output, emit_json, emit_table, progress
 from exporters.dump import DumpSource
@@ -15,7 +15,6 @@ from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline, Summary
 from kg.iris import Iris
 from kg.settings import Settings
-from kg.store.embedded import EmbeddedStore
 from kg.telemetry.templates import Catalogue
 
 PARTLY = 3
@@ -28,7 +27,7 @@ def load(settings: Settings, paths: list[Path], directory: Path, output: Output)
     iris = Iris(settings.base)
     catalogue = Catalogue.shipped()
     datasources = configured(settings, iris)
-    store = EmbeddedStore(directory)
+    store = open_store(settings, directory)
     try:
         ensure(store, settings, iris, catalogue, datasources)
         pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)

@@ -133,6 +133,9 @@ def load(
 ) -> None:
     """Load manifests into a store directory (no service needed). Exit code 3 when some objects were rejected.
 
+    What is loaded is taken for the full picture of the kinds that occur in it: entities of these kinds that an earlier load wrote and
+    that are not there any more become tombstones.
+
     **Example**: `kubectl get deploy,sts,pods,nodes -A -o json | drumlin load - --store ./store --cluster prod`
     """
     from api.cli import loading

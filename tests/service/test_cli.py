@@ -189,6 +189,15 @@ def test_a_second_process_on_a_store_names_the_first(tmp_path: Path) -> None:
         assert str(first.process.pid) in answer.stderr
 
 
+def test_a_store_keeps_its_base(tmp_path: Path) -> None:
+    """Opening a store under another base is refused with the base it was made under."""
+    store = str(tmp_path / "s")
+    assert drumlin("load", str(SAMPLE), "--store", store, "--base", "https://a.example").returncode == 0
+    other = drumlin("load", str(SAMPLE), "--store", store, "--base", "https://b.example")
+    assert other.returncode == 1
+    assert "--base https://a.example" in other.stderr
+
+
 def test_what_was_acknowledged_survives_kill(tmp_path: Path) -> None:
     """Kill -9 right after an acknowledged PUT loses nothing."""
     from tests.service.test_subgraph import forecast
