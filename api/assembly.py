@@ -61,23 +61,25 @@ def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
 def open_store(settings: Settings, directory: Path | None) -> EmbeddedStore:
     """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change."""
     store = EmbeddedStore(directory)
-    note = store.directory / "base"
     try:
-        made_under = note.read_text(encoding="utf-8").strip() if note.exists() else ""
-        if made_under and made_under != settings.base:
-            raise InvalidSettings(
-                f"the store in {store.directory} names everything below {made_under}, not below {settings.base}",
-                hint=f"say --base {made_under}, or use another store and load it anew",
-            )
-        if not made_under:
-            note.write_text(settings.base + "\n", encoding="utf-8")
+        made_under = _made_under(store.directory / "base", settings.base)
     except OSError as error:
         store.close()
         raise StoreUnavailable(f"the store in {store.directory} cannot be used: {error.strerror}") from error
-    except InvalidSettings:
-        store.close()
-        raise
-    return store
+    if made_under == settings.base:
+        return store
+    store.close()
+    raise InvalidSettings(
+        f"the store in {store.directory} names everything below {made_under}, not below {settings.base}",
+        hint=f"say --base {made_under}, or use another store and load it anew",
+    )
+
+
+def _made_under(note: Path, base: str) -> str:
+    """Return the base that a store was made under; a new one is made under ``base``."""
+    if not note.exists():
+        note.write_text(base + "\n", encoding="utf-8")
+    return note.read_text(encoding="utf-8").strip()
 
 
 def assemble(settings: Settings, *, directory: Path | None, source: Source | None = None) -> Parts:
