@@ -58,7 +58,7 @@ def test_what_exists_comes_first_and_then_one_synced(cluster: Cluster) -> None:
         cluster.create(PODS, name)
     with following(cluster, PODS, NODES) as seen:
         seen.until_synced(PODS, NODES)
-        pods = [each for each in seen.changes if each.kind is PODS]  # type: ignore[union-attr]
+        pods = [each for each in seen.changes if each.kind is PODS]
 
     assert [type(each) for each in pods] == [Upserted, Upserted, Upserted, Synced]
     assert pods[-1] == Synced(PODS, NOON)

@@ -561,6 +561,7 @@ def test_an_object_that_cannot_be_read_is_reported_and_the_rest_is_read(
         assert seen.status(DEPLOYMENTS).rejected == 1
 
     assert seen.names(DEPLOYMENTS) == {"a", "c"}
+    assert (rejected.kind, rejected.namespace, rejected.name) == (DEPLOYMENTS, "default", "b")
     assert rejected.where == "/apis/apps/v1/namespaces/default/deployments/b"
     assert rejected.reason == f"Expected `int`, got `str` - at `$.spec.replicas` (uid {broken['metadata']['uid']})"
 
