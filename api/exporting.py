@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import structlog
 
+from exporters.kubernetes.informer import KindStatus, KubernetesSource
 from exporters.pipeline import Pipeline, Summary
 from exporters.protocol import Source
 from kg.errors import DrumlinError
@@ -43,6 +44,16 @@ class Exporting:
     def ready(self) -> bool:
         """True once every kind has been yielded in full, or a finite source has ended."""
         return self.finished or self._pipeline.synced
+
+    @property
+    def kinds(self) -> tuple[KindStatus, ...]:
+        """How each kind of a live cluster is doing; empty for other sources."""
+        return self.source.status() if isinstance(self.source, KubernetesSource) else ()
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing comes: the source failed, or what its server last answered; None while all is well."""
+        return self.failure or next((each.trouble for each in self.kinds if each.trouble), None)
 
     def _run(self) -> None:
         while not self._stop.is_set():

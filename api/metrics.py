@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from api.assembly import Parts
+from exporters.kubernetes.informer import KindStatus
 
 
 class Metrics:
@@ -48,3 +49,27 @@ class _State(Collector):
         ready = GaugeMetricFamily("drumlin_export_ready", "1 once the source has been read in full.", labels=["source"])
         ready.add_metric([exporting.source.name], float(exporting.ready))
         yield ready
+        yield from _by_kind(exporting.kinds)
+
+
+def _by_kind(kinds: tuple[KindStatus, ...]) -> Iterator[GaugeMetricFamily]:
+    """Yield one family for each thing that is known of a kind; an age is absent before the first event."""
+    for name, text, read in _KIND_GAUGES:
+        family = GaugeMetricFamily(f"drumlin_kind_{name}", text, labels=["kind"])
+        for each in kinds:
+            if (value := read(each)) is not None:
+                family.add_metric([each.kind.name], float(value))
+        yield family
+
+
+_KIND_GAUGES: tuple[tuple[str, str, Callable[[KindStatus], float | None]], ...] = (
+    ("synced", "1 once all objects that existed have been read.", lambda kind: kind.synced),
+    ("forbidden", "1 while the API server forbids to list the kind.", lambda kind: kind.forbidden),
+    ("absent", "1 while the API server does not know the kind.", lambda kind: kind.absent),
+    ("objects", "Objects that exist.", lambda kind: kind.objects),
+    ("event_age_seconds", "Time since the last event.", lambda kind: kind.event_age),
+    ("bookmark_age_seconds", "Time since the last bookmark.", lambda kind: kind.bookmark_age),
+    ("relists", "Lists begun after the first was complete.", lambda kind: kind.relists),
+    ("gone_410", "Times the API server had forgotten the version.", lambda kind: kind.gone410),
+    ("rejected", "Objects that could not be read.", lambda kind: kind.rejected),
+)

@@ -33,8 +33,9 @@ def readyz(service: Service) -> Response:
     if exporting and not exporting.ready:
         body["status"] = "syncing"
         body["source"] = exporting.source.name
-        if exporting.failure:
-            body["failure"] = exporting.failure
+        body["waiting"] = [each.kind.name for each in exporting.kinds if not each.synced]
+        if trouble := exporting.trouble:
+            body["failure"] = trouble
         return JSONResponse(body, status_code=503, headers={"Retry-After": "2"})
     return JSONResponse(body)
 

@@ -48,7 +48,10 @@ class _NoInitialEnd(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KindStatus:
-    """How one kind is doing; ages in seconds, None before the first. ``relists`` counts lists begun after ``Synced``."""
+    """How one kind is doing; ages in seconds, None before the first. ``relists`` counts lists begun after ``Synced``.
+
+    ``trouble`` is why the last request for it failed, None once something came again.
+    """
 
     kind: Kind
     synced: bool = False
@@ -60,6 +63,7 @@ class KindStatus:
     relists: int = 0
     gone410: int = 0
     rejected: int = 0
+    trouble: str | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +78,7 @@ class _Tally:
     rejected: int = 0
     event: float | None = None  # time.monotonic()
     bookmark: float | None = None
+    trouble: str | None = None
 
 
 class Reflector:
@@ -148,6 +153,7 @@ class Reflector:
             relists=tally.relists,
             gone410=tally.gone410,
             rejected=tally.rejected,
+            trouble=tally.trouble,
         )
 
     # -- one turn: list or watch, and what its end means -------------------------------------------------------------
@@ -171,6 +177,7 @@ class Reflector:
             return self._refused(error)
         except SourceUnavailable as error:
             if not self._halted.is_set():
+                self._tally.trouble = str(error)
                 self._log.warning("kubernetes_unreachable", reason=str(error), hint=error.hint)
             return self._backoff.next()
         if heard == (self._tally.event, self._tally.bookmark):  # a stale or a future version looks like this
@@ -193,6 +200,7 @@ class Reflector:
     def _refused(self, error: ApiRefused | ApiFailed) -> float:
         """Decide by status. Raises ``error`` where it is the operator's and not the server's: at the first contact."""
         tally, listing = self._tally, self._version is None
+        tally.trouble = str(error)
         if error.status in (400, 422) and listing and self._watch_list:
             return self._without_watch_list()
         if listing and self._watch_list and isinstance(error, ApiFailed) and error.status not in _PASSING:
@@ -286,6 +294,7 @@ class Reflector:
     def _served(self) -> None:
         self._answered = True
         self._tally.forbidden = self._tally.absent = False
+        self._tally.trouble = None
 
     # -- what arrives -------------------------------------------------------------------------------------------------
     def _on_event(self, event: Event, found: set[str] | None) -> set[str] | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,8 +60,8 @@ class Service:
 
 
 @contextmanager
-def serving(*options: str, cluster: str = "prod") -> Iterator[Service]:
-    """Run ``drumlin serve`` on a free port."""
+def serving(*options: str, cluster: str = "prod", environment: Mapping[str, str] | None = None) -> Iterator[Service]:
+    """Run ``drumlin serve`` on a free port, with more in its environment."""
     command = [
         sys.executable,
         "-m",
@@ -73,12 +75,27 @@ def serving(*options: str, cluster: str = "prod") -> Iterator[Service]:
         cluster,
         *options,
     ]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+    )
     service = Service(process)
     try:
         yield service
     finally:
         service.stop()
+
+
+def until_ready(service: Service, seconds: float = 30) -> None:
+    """Wait until the service has read its source in full."""
+    deadline = time.monotonic() + seconds
+    while httpx.get(service.url + "/readyz").status_code != 200:
+        assert time.monotonic() < deadline, "".join(service.log)
+        time.sleep(0.1)
 
 
 def drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -92,10 +109,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A service with the sample cluster loaded, on a store of its own."""
     store = tmp_path_factory.mktemp("store")
     with serving("--store", str(store), "--source", f"dump:{SAMPLE}") as running:
-        for _ in range(100):
-            if httpx.get(running.url + "/readyz").status_code == 200:
-                break
-            threading.Event().wait(0.1)
+        until_ready(running)
         yield running
 
 
