@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kg import jsonld, rdf
-from kg.errors import AlreadyExists, GraphOwned, InvalidDocument, ResourceGone, ResourceNotFound, TooLarge
+from kg.errors import (
+    AlreadyExists,
+    GraphOwned,
+    InvalidDocument,
+    PreconditionFailed,
+    ResourceGone,
+    ResourceNotFound,
+    TooLarge,
+)
 from kg.iris import Iris
 from kg.rdf import JSONLD, Lines, Syntax
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
@@ -102,10 +110,10 @@ class Subgraphs:
 
         ``type`` is a class (``Workload`` stands for all workload kinds), ``prefix`` and ``after`` are (parts of) short ids.
         """
-        kinds = WORKLOAD_KINDS if type == "Workload" else {type}
+        chosen = self._of_type(type) if type else None
         found: list[Summary] = []
-        for each in self._summaries(owner, prefix, after):
-            if (each.tombstone and not tombstones) or (type and each.type not in kinds):
+        for each in self._summaries(owner, prefix, after, chosen):
+            if each.tombstone and not tombstones:
                 continue
             if namespace and each.namespace != namespace:
                 continue
@@ -114,19 +122,28 @@ class Subgraphs:
             found.append(each)
         return found, False
 
-    def _summaries(self, owner: str | None, prefix: str, after: str) -> Iterator[Summary]:
+    def _of_type(self, type: str) -> frozenset[str]:
+        """Return the entities that are, or as tombstones were, of a class."""
+        kinds = WORKLOAD_KINDS if type == "Workload" else {type}
+        rows = (row for kind in kinds for row in self._store.look_up(_OF_TYPE, {"kind": jsonld.NAMESPACE + kind}))
+        return frozenset(row["graph"] for row in rows)
+
+    def _summaries(
+        self, owner: str | None, prefix: str, after: str, chosen: frozenset[str] | None
+    ) -> Iterator[Summary]:
         root = self._iris.root
         position = root + after if after else ""
         while page := self._store.entries(owner=owner, prefix=root + prefix, after=position, limit=_PAGE):
-            told = self._told(page)
-            for entry in page:
+            shown = page if chosen is None else [entry for entry in page if entry.graph in chosen]
+            told = self._told(shown)
+            for entry in shown:
                 yield self._summary(entry, told.get(entry.graph, {}))
             position = page[-1].graph
 
     def _told(self, page: Sequence[GraphEntry]) -> Mapping[str, Mapping[str, str]]:
         """Ask for the few facts that a listing shows, for one page of graphs at once."""
-        names = " ".join(f"<{entry.graph}>" for entry in page)
         told: dict[str, dict[str, str]] = {}
+        names = " ".join(f"<{entry.graph}>" for entry in page)
         for row in self._store.look_up(_FACTS % names):
             facts = told.setdefault(row["graph"], {})
             local = _local(row["value"])
@@ -191,13 +208,18 @@ class Subgraphs:
 
     def create(self, id: str, lines: Lines, *, owner: str = USER) -> Written:
         """Write a graph that must not exist (a tombstone does not count); raises ``AlreadyExists``."""
-        if (entry := self.live_entry(id)) is not None:
-            raise AlreadyExists(
-                f"{self._iris.short(entry.graph)} exists already",
-                hint="replace it with PUT",
-                detail={"id": entry.graph, "digest": entry.digest},
-            )
-        return self.put(id, lines, owner=owner, expected=None)
+        iri = self._iris.expand(id)
+        if (entry := self.live_entry(iri)) is not None:
+            raise self._exists(iri, entry.digest)
+        try:
+            return self.put(iri, lines, owner=owner, expected=None)
+        except PreconditionFailed as error:  # somebody was faster
+            raise self._exists(iri, error.detail["digest"]) from error
+
+    def _exists(self, iri: str, digest: str) -> AlreadyExists:
+        return AlreadyExists(
+            f"{self._iris.short(iri)} exists already", hint="replace it with PUT", detail={"id": iri, "digest": digest}
+        )
 
     def delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> Written:
         """Turn a graph into its tombstone at once.
@@ -245,7 +267,8 @@ _NAMES: Mapping[str, str] = {
     jsonld.NAMESPACE + "formerType": "former",
 }
 _FACTS = (
-    "SELECT ?graph ?fact ?value WHERE { VALUES ?graph { %s } VALUES ?fact { "
-    + " ".join(f"<{name}>" for name in _NAMES)
-    + " } ?graph ?fact ?value }"
+    "SELECT ?graph ?fact ?value WHERE { VALUES ?graph { %s } ?graph ?fact ?value FILTER(?fact IN ("
+    + ", ".join(f"<{name}>" for name in _NAMES)
+    + ")) }"
 )
+_OF_TYPE = f"SELECT ?graph WHERE {{ {{ ?graph a ?kind }} UNION {{ ?graph <{jsonld.NAMESPACE}formerType> ?kind }} }}"

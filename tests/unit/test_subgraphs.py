@@ -1,0 +1,306 @@
+"""CRUD of subgraphs: owners, conditions, tombstones, validation, listing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kg import jsonld, rdf
+from kg.errors import (
+    AlreadyExists,
+    GraphOwned,
+    InvalidDocument,
+    InvalidIdentifier,
+    PreconditionFailed,
+    ResourceGone,
+    ResourceNotFound,
+    ShapeViolation,
+    TooLarge,
+)
+from kg.iris import Iris
+from kg.rdf import JSONLD, NQUADS, TRIG, TURTLE
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from kg.subgraphs import Subgraphs
+
+IRIS = Iris("https://kg.example")
+NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
+CHECKOUT = "prod/payments/deployment/checkout"
+
+
+def document(id: str = CHECKOUT, kind: str = "Deployment", **more: Any) -> dict[str, Any]:
+    """Describe an entity."""
+    name = id.rpartition("/")[2]
+    return {
+        "id": IRIS.expand(id),
+        "type": kind,
+        "name": name,
+        "namespace": id.split("/")[1],
+        "cluster": IRIS.cluster("prod"),
+        **more,
+    }
+
+
+def lines(id: str = CHECKOUT, kind: str = "Deployment", **more: Any) -> rdf.Lines:
+    """Describe an entity, as lines."""
+    return jsonld.lines(document(id, kind, **more))
+
+
+@pytest.fixture
+def store() -> Iterator[EmbeddedStore]:
+    """Open an empty store."""
+    opened = EmbeddedStore(clock=lambda: NOON)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def graphs(store: EmbeddedStore) -> Subgraphs:
+    """Give the subgraphs of an empty store."""
+    return Subgraphs(store, IRIS, clock=lambda: NOON)
+
+
+# -- one graph ----------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_put_is_read(graphs: Subgraphs) -> None:
+    """A graph is written by short id and read by IRI, with owner and digest."""
+    written = graphs.put(CHECKOUT, lines(replicas=3))
+    found = graphs.read(IRIS.expand(CHECKOUT))
+
+    assert written.outcome == "created"
+    assert (found.lines, found.digest, found.owner, found.tombstone) == (
+        lines(replicas=3),
+        written.digest,
+        "user",
+        False,
+    )
+    assert graphs.put(CHECKOUT, lines(replicas=3)).outcome == "unchanged"
+    assert graphs.put(CHECKOUT, lines(replicas=4)).outcome == "replaced"
+
+
+def test_an_unknown_id_is_not_found(graphs: Subgraphs) -> None:
+    """Reading and deleting what is not there say so; what is no id is another error."""
+    for attempt in (graphs.read, graphs.delete):
+        with pytest.raises(ResourceNotFound) as caught:
+            attempt(CHECKOUT)
+        assert not isinstance(caught.value, ResourceGone)
+    with pytest.raises(InvalidIdentifier):
+        graphs.read("checkout")
+    assert graphs.live_entry(CHECKOUT) is None
+    assert not graphs.exists(CHECKOUT)
+
+
+def test_creating_what_exists_is_refused(graphs: Subgraphs) -> None:
+    """Create is for what is not there."""
+    first = graphs.create(CHECKOUT, lines())
+
+    with pytest.raises(AlreadyExists) as caught:
+        graphs.create(CHECKOUT, lines(replicas=1))
+    assert caught.value.detail["digest"] == first.digest
+
+
+def test_a_write_holds_only_for_what_was_read(graphs: Subgraphs) -> None:
+    """With the digest of what was read, a write or a deletion in between is not overwritten."""
+    first = graphs.put(CHECKOUT, lines(replicas=1), expected=None)
+    second = graphs.put(CHECKOUT, lines(replicas=2), expected=first.digest)
+
+    for attempt in (
+        lambda: graphs.put(CHECKOUT, lines(replicas=3), expected=first.digest),
+        lambda: graphs.put(CHECKOUT, lines(replicas=3), expected=None),
+        lambda: graphs.delete(CHECKOUT, expected=first.digest),
+    ):
+        with pytest.raises(PreconditionFailed) as caught:
+            attempt()
+        assert caught.value.detail["digest"] == second.digest
+
+
+# -- deletion -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_graph_is_gone_but_remembered(graphs: Subgraphs) -> None:
+    """Deletion leaves the tombstone at once, readable only for those who ask for it; deleting again says gone."""
+    graphs.put(CHECKOUT, lines(replicas=3))
+    graphs.delete(CHECKOUT)
+
+    for attempt in (graphs.read, graphs.delete):
+        with pytest.raises(ResourceGone):
+            attempt(CHECKOUT)
+    found = graphs.read(CHECKOUT, allow_gone=True)
+    assert found.tombstone
+    assert jsonld.compact(found.lines, found.iri) == {
+        "@context": jsonld.CONTEXT_IRI,
+        **document(),
+        "type": "Tombstone",
+        "formerType": "Deployment",
+        "invalidatedAt": "2026-11-27T12:00:00Z",
+    }
+    assert graphs.live_entry(CHECKOUT) is None
+    assert graphs.exists(CHECKOUT)
+
+
+@pytest.mark.parametrize("how", ["put", "put as absent", "create"])
+def test_writing_over_a_tombstone_creates(graphs: Subgraphs, how: str) -> None:
+    """A tombstone counts as absent: PUT, conditional PUT and POST all create."""
+    graphs.put(CHECKOUT, lines())
+    graphs.delete(CHECKOUT)
+    written = {
+        "put": lambda: graphs.put(CHECKOUT, lines(replicas=1)),
+        "put as absent": lambda: graphs.put(CHECKOUT, lines(replicas=1), expected=None),
+        "create": lambda: graphs.create(CHECKOUT, lines(replicas=1)),
+    }[how]()
+
+    assert written.outcome == "created"
+    assert graphs.read(CHECKOUT).lines == lines(replicas=1)
+
+
+def test_an_exporters_graph_is_the_exporters(graphs: Subgraphs, store: EmbeddedStore) -> None:
+    """A user neither replaces nor deletes what an exporter writes, and is told who does and where remarks go."""
+    store.apply([GraphWrite(IRIS.expand(CHECKOUT), lines(), "kubernetes:prod")])
+
+    for attempt in (lambda: graphs.put(CHECKOUT, lines(replicas=1)), lambda: graphs.delete(CHECKOUT)):
+        with pytest.raises(GraphOwned) as caught:
+            attempt()
+        assert caught.value.detail["owner"] == "kubernetes:prod"
+        assert caught.value.hint
+        assert "notes" in caught.value.hint
+    assert graphs.read(CHECKOUT).lines == lines()
+
+
+# -- documents ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
+def test_a_document_comes_in_any_syntax(graphs: Subgraphs, syntax: rdf.Syntax) -> None:
+    """Triples, or quads of the graph itself, are its content."""
+    iri = IRIS.expand(CHECKOUT)
+
+    assert graphs.parse(rdf.serialize(lines(), syntax, graph=iri), syntax, iri) == lines()
+    assert graphs.parse(json.dumps(document()).encode(), JSONLD, iri) == lines()
+
+
+def test_relative_iris_are_below_the_graph(graphs: Subgraphs) -> None:
+    """The base of a document is the graph it is put to."""
+    iri = IRIS.expand(CHECKOUT)
+
+    assert graphs.parse(b"<> <http://x.example/p> <> .", TURTLE, iri) == {f"<{iri}> <http://x.example/p> <{iri}> ."}
+
+
+def test_statements_of_another_graph_are_refused(graphs: Subgraphs) -> None:
+    """A document cannot write to a graph that was not asked for."""
+    other = rdf.serialize(lines(), NQUADS, graph=IRIS.domain("alice"))
+
+    with pytest.raises(InvalidDocument, match="domain/alice"):
+        graphs.parse(other, NQUADS, IRIS.expand(CHECKOUT))
+    with pytest.raises(InvalidDocument):
+        graphs.parse(b"_:g { <http://s> <http://p> 1 }", TRIG, IRIS.expand(CHECKOUT))
+
+
+def test_a_large_document_is_refused(store: EmbeddedStore) -> None:
+    """The cap holds for every syntax and both numbers are told."""
+    small = Subgraphs(store, IRIS, clock=lambda: NOON, max_bytes=1000)
+
+    for syntax in (TURTLE, JSONLD):
+        with pytest.raises(TooLarge, match="1,001 bytes; the limit is 1,000"):
+            small.parse(b" " * 1001, syntax, IRIS.expand(CHECKOUT))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"replicas": "three"},
+        {"replcas": 3},
+        {"container": [{"id": "https://kg.example/id/domain/alice", "name": "x"}]},
+    ],
+)
+def test_nothing_is_written_that_does_not_validate(
+    graphs: Subgraphs, store: EmbeddedStore, bad: dict[str, Any]
+) -> None:
+    """An ill-typed literal, an undeclared term, a subject outside the graph: refused whole, never half stored."""
+    with pytest.raises(ShapeViolation):
+        graphs.put(CHECKOUT, lines(**bad))
+
+    assert store.generation == 0
+
+
+# -- many ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def populated(graphs: Subgraphs, store: EmbeddedStore) -> Subgraphs:
+    """Give a few entities of several kinds, namespaces and owners, one of them deleted."""
+    for id, kind in [
+        ("prod/a/deployment/one", "Deployment"),
+        ("prod/a/pod/one-x", "Pod"),
+        ("prod/b/deployment/two", "Deployment"),
+        ("prod/b/statefulset/three", "StatefulSet"),
+    ]:
+        graphs.put(id, lines(id, kind, phase="Running"))
+    graphs.delete("prod/b/deployment/two")
+    store.apply([GraphWrite(IRIS.datasource("p"), jsonld.lines({"id": IRIS.datasource("p"), "name": "p"}), "drumlin")])
+    return graphs
+
+
+@pytest.mark.parametrize(
+    ("filters", "ids"),
+    [
+        ({}, ["datasource/p", "prod/a/deployment/one", "prod/a/pod/one-x", "prod/b/statefulset/three"]),
+        ({"type": "Pod"}, ["prod/a/pod/one-x"]),
+        ({"type": "Workload"}, ["prod/a/deployment/one", "prod/b/statefulset/three"]),
+        ({"namespace": "b"}, ["prod/b/statefulset/three"]),
+        ({"owner": "drumlin"}, ["datasource/p"]),
+        ({"prefix": "prod/a/"}, ["prod/a/deployment/one", "prod/a/pod/one-x"]),
+        ({"after": "prod/a/pod/one-x"}, ["prod/b/statefulset/three"]),
+        ({"type": "Deployment", "tombstones": True}, ["prod/a/deployment/one", "prod/b/deployment/two"]),
+    ],
+)
+def test_listing_filters(populated: Subgraphs, filters: dict[str, Any], ids: list[str]) -> None:
+    """Each filter narrows the list; tombstones are listed for those who ask, under their former class."""
+    found, more = populated.list(**filters)
+
+    assert [each.id for each in found] == ids
+    assert not more
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
+def test_pages_make_up_the_whole(populated: Subgraphs, limit: int) -> None:
+    """Following the cursor gives every entity once, in order."""
+    found: list[str] = []
+    more = True
+    while more:
+        page, more = populated.list(limit=limit, after=found[-1] if found else "", tombstones=True)
+        assert 0 < len(page) <= limit
+        found += [each.id for each in page]
+
+    assert found == sorted(found)
+    assert len(found) == 5
+
+
+def test_a_line_of_the_list_tells_what_it_is(populated: Subgraphs) -> None:
+    """Type, name, place, phase, owner and state come with each line."""
+    one = populated.list(prefix="prod/a/deployment")[0][0]
+    gone = populated.list(prefix="prod/b/deployment", tombstones=True)[0][0]
+
+    assert (one.type, one.name, one.namespace, one.phase, one.owner) == ("Deployment", "one", "a", "Running", "user")
+    assert one.iri == IRIS.expand(one.id)
+    assert one.digest == populated.read(one.id).digest
+    assert (gone.type, gone.tombstone, gone.phase) == ("Deployment", True, None)
+
+
+def test_prepared_writes_are_applied_together(graphs: Subgraphs, store: EmbeddedStore) -> None:
+    """A batch of validated writes is one generation; a deletion in it holds only for what was read."""
+    graphs.put(CHECKOUT, lines())
+    batch = [graphs.prepare_delete(CHECKOUT), graphs.prepare("prod/a/pod/x", lines("prod/a/pod/x", "Pod"))]
+
+    assert [each.outcome for each in graphs.apply(batch)] == ["replaced", "created"]
+    assert store.generation == 2
+
+    graphs.put(CHECKOUT, lines())
+    stale = graphs.prepare_delete(CHECKOUT)
+    graphs.put(CHECKOUT, lines(replicas=1))
+    with pytest.raises(PreconditionFailed):
+        graphs.apply([stale])
