@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pyoxigraph as ox
 
-from kg.errors import InvalidIdentifier, QueryRejected, UnsupportedSyntax
+from kg.errors import InvalidIdentifier, QueryRejected, StoreUnavailable, UnsupportedSyntax
 from kg.rdf import PREFIXES, SYNTAXES, TURTLE
 from kg.sparql import gate
 from kg.store.protocol import Dataset, Row
@@ -31,15 +31,25 @@ def work(engine: ox.Store, query: str, media_type: str, dataset: Dataset, base: 
         raise _unsupported(media_type, "this query", [*_RESULTS, *_GRAPHS])
 
     def run(writer: Writer) -> None:
-        results = _query(engine, query, dataset, base)
-        if isinstance(results, ox.QueryTriples):
-            _write_graph(results, media_type, writer)
-        elif (found := _RESULTS.get(media_type)) is None:
-            raise _unsupported(media_type, "a SELECT or ASK query", list(_RESULTS))
-        else:
-            results.serialize(writer, format=found)  # type: ignore[arg-type]  # write() and flush() are all it needs
+        try:
+            _write(_query(engine, query, dataset, base), media_type, writer)
+        except OSError as error:
+            if "does not support" in str(error):  # terms that this syntax cannot write: triple terms in JSON-LD
+                raise UnsupportedSyntax(
+                    f"the result cannot be written as {media_type}: {error}", hint="ask for text/turtle"
+                ) from error
+            raise StoreUnavailable(f"the store cannot be read: {error}") from error
 
     return run
+
+
+def _write(results: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str, writer: Writer) -> None:
+    if isinstance(results, ox.QueryTriples):
+        _write_graph(results, media_type, writer)
+    elif (found := _RESULTS.get(media_type)) is None:
+        raise _unsupported(media_type, "a SELECT or ASK query", list(_RESULTS))
+    else:
+        results.serialize(writer, format=found)  # type: ignore[arg-type]  # write() and flush() are all it needs
 
 
 def _write_graph(results: ox.QueryTriples, media_type: str, writer: Writer) -> None:

@@ -498,6 +498,16 @@ def test_a_format_that_does_not_fit_is_refused(store: EmbeddedStore, query: str,
     assert refused.value.detail["offered"]
 
 
+def test_what_a_syntax_cannot_write_is_refused(store: EmbeddedStore) -> None:
+    """A triple term has no JSON-LD; that is said, and is no error of the store."""
+    store.apply([write(A, 1)])
+    query = "CONSTRUCT { ?s ?p <<( ?s ?p ?o )>> } WHERE { ?s ?p ?o }"
+
+    assert "<<(" in answered(store, query, "text/turtle")
+    with pytest.raises(UnsupportedSyntax, match="JSON-LD"):
+        answered(store, query, "application/ld+json")
+
+
 def test_a_syntax_error_has_a_place(store: EmbeddedStore) -> None:
     """The engine's line and column come with the rejection."""
     with pytest.raises(QueryRejected, match="line 2") as refused:
