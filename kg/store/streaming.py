@@ -62,8 +62,7 @@ class _Pipe:
         except _Abandoned:
             self.error = TimeoutError(f"the answer was not read for {_STALLED:.0f} s")
         except BaseException as error:  # noqa: BLE001 - raised again where the answer is read
-            # Its frames hold the engine's iterator, which must not be freed in another thread.
-            traceback.clear_frames(error.__traceback__)
+            _let_go(error)
             self.error = error
         with self.changed:
             self.done = True
@@ -74,6 +73,13 @@ class _Pipe:
             self.abandoned = True
             self.waiting.clear()
             self.changed.notify_all()
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear the frames of an error and of its causes: they hold the engine's iterator, which must be freed in this thread."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
 
 
 class Stream(Iterator[bytes]):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -504,8 +505,14 @@ def test_what_a_syntax_cannot_write_is_refused(store: EmbeddedStore) -> None:
     query = "CONSTRUCT { ?s ?p <<( ?s ?p ?o )>> } WHERE { ?s ?p ?o }"
 
     assert "<<(" in answered(store, query, "text/turtle")
-    with pytest.raises(UnsupportedSyntax, match="JSON-LD"):
+    with pytest.raises(UnsupportedSyntax, match="JSON-LD") as refused:
         answered(store, query, "application/ld+json")
+    cause = refused.value.__cause__
+    assert cause is not None
+    # The engine's iterator stays in its thread: freed here, it would be leaked and pin a snapshot.
+    assert not any(
+        frame.f_locals for frame, _ in traceback.walk_tb(cause.__traceback__) if frame.f_code.co_name == "_write"
+    )
 
 
 def test_a_syntax_error_has_a_place(store: EmbeddedStore) -> None:
