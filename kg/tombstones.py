@@ -19,8 +19,8 @@ _OUTCOME = f"<{NAMESPACE}outcome>"
 _ENDED = "<http://www.w3.org/ns/prov#endedAtTime>"
 _INVALIDATED = "<http://www.w3.org/ns/prov#invalidatedAtTime>"
 _DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
-# Where it stood and who may see it; everything else about it ended with it.
-_KEPT = frozenset(f"<{NAMESPACE}{name}>" for name in ("name", "namespace", "cluster", "domain", "managedBy"))
+# Where it stood; everything else about it ended with it.
+_KEPT = frozenset(f"<{NAMESPACE}{name}>" for name in ("name", "namespace", "cluster", "managedBy"))
 
 
 def is_tombstone(lines: Lines, graph: str) -> bool:
@@ -31,7 +31,7 @@ def is_tombstone(lines: Lines, graph: str) -> bool:
 def tombstone(lines: Lines, graph: str, at: datetime) -> Lines:
     """Reduce the graph of an entity to its tombstone; ``at`` (aware) is when it was deleted.
 
-    Kept are name, namespace, cluster, domain and manager, the former class, and its runs with all their statements. A run
+    Kept are name, namespace, cluster and manager, the former class, and its runs with all their statements. A run
     that is still open ends at ``at`` with outcome Deleted; a run that ended before keeps its end and its outcome. A
     tombstone stays as it is, so deleting twice changes nothing.
     """

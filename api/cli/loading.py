@@ -23,7 +23,7 @@ PARTLY = 3
 
 def load(settings: Settings, paths: list[Path], directory: Path, output: Output) -> int:
     """Load ``paths`` into the store in ``directory`` and return the exit code; raises what opening and writing raise."""
-    configure_logging(logging.WARNING)
+    configure_logging(logging.ERROR)  # what was rejected is told below
     iris = Iris(settings.base)
     catalogue = Catalogue.shipped()
     datasources = configured(settings, iris)
