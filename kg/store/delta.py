@@ -29,14 +29,31 @@ class Change:
         return "created" if self.before is None else "replaced"
 
 
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one commit did to the quads, for those who keep a copy of them.
+
+    ``generation`` is the newest one that the commit brought; ``update`` is a ground SPARQL update that may be replayed over a
+    copy which holds it already, as long as all later ones follow. ``bulk`` says that there is no text: take a new checkpoint.
+    """
+
+    generation: int
+    update: str
+    graphs: tuple[str, ...]
+    bulk: bool
+
+
 def update_text(changes: Iterable[Change]) -> str:
-    """Write changes as one ground SPARQL update: what was removed, what was added, and which graphs come and go."""
+    """Write changes as one ground SPARQL update: what was removed, what was added, and which graphs come and go.
+
+    Written so that it can be replayed: each operation says what shall be, whatever there is.
+    """
     removed: list[str] = []
     added: list[str] = []
     graphs: list[str] = []
     for change in changes:
         if change.lines is None:
-            graphs.append(f"DROP GRAPH <{change.graph}>")
+            graphs.append(f"DROP SILENT GRAPH <{change.graph}>")
             continue
         if not change.lines:  # an empty graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")

@@ -30,7 +30,7 @@ from kg.errors import GraphOwned, InvalidDocument, PreconditionFailed, StoreUnav
 from kg.rdf import digest
 from kg.store import querying
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change, nquads, update_text
+from kg.store.delta import Change, Delta, nquads, update_text
 from kg.store.durability import Wal
 from kg.store.lines import canonical
 from kg.store.protocol import (
@@ -80,6 +80,7 @@ class EmbeddedStore:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._broken = False
         self._bulk_loads = 0
+        self._followers: list[Callable[[Delta], None]] = []
         self._recent = Recent()
         self._pid_file = _claim(self.directory)
         try:
@@ -150,37 +151,43 @@ class EmbeddedStore:
     def _write(self, engine: ox.Store, changes: list[Change]) -> None:
         generation, at = self._generation + 1, self._clock()
         entries = [LogEntry(generation, each.graph, each.owner, each.before, each.after, at) for each in changes]
-        committed = False
+        delta: Delta | None = None
         self._in_flight = frozenset(each.graph for each in changes)
         try:
             self._changes.record(entries)
-            self._commit(engine, changes, generation)
-            committed = True
+            delta = self._commit(engine, changes, generation)
         finally:
-            if not committed:
+            if delta is None:
                 self._broken = True
                 self._reconcile()
                 self._broken = self._changes.last() == generation  # it is in the engine, but perhaps not on disk
             else:
+                self._tell(delta)
                 self._generation = generation
             self._in_flight = frozenset()
         for each in changes[:CHUNK]:
             if each.after is not None and each.lines is not None:
                 self._recent.keep(each.after, each.lines)
 
-    def _commit(self, engine: ox.Store, changes: list[Change], generation: int) -> None:
+    def _commit(self, engine: ox.Store, changes: list[Change], generation: int) -> Delta:
         new = [each for each in changes if each.before is None and each.lines]
-        bulk = len(new) >= BULK
+        bulk, update = len(new) >= BULK, ""
         with _translated("written"):
             if bulk:
                 for start in range(0, len(new), CHUNK):
                     engine.bulk_load(nquads(new[start : start + CHUNK]), format=ox.RdfFormat.N_QUADS)
                     self._bulk_loads += 1
             if rest := [each for each in changes if not (bulk and each.before is None and each.lines)]:
-                engine.update(update_text(rest))  # the commit point: one transaction
+                update = update_text(rest)
+                engine.update(update)  # the commit point: one transaction
             self._wal.sync()
         if bulk:  # thousands of graphs need not be compared again at the next start
             self._changes.settle(generation)
+        return Delta(generation, "" if bulk else update, tuple(each.graph for each in changes), bulk)
+
+    def _tell(self, delta: Delta) -> None:
+        for each in self._followers:
+            each(delta)
 
     def _reconcile(self) -> None:
         """Settle the last generation: keep it when the engine holds all of it, else take all of it back."""
@@ -200,6 +207,7 @@ class EmbeddedStore:
             with _translated("written"):
                 self._engine.update(";".join(f"DROP GRAPH <{graph}>" for graph in half))
                 self._wal.sync()
+            self._tell(Delta(in_doubt[0].generation - 1, "", tuple(half), bulk=True))  # a checkpoint may hold them
         self._changes.take_back(in_doubt[0].generation)
         log.warning("generation_taken_back", generation=in_doubt[0].generation, graphs=len(in_doubt), half=len(half))
 
@@ -289,6 +297,26 @@ class EmbeddedStore:
                 yield graph, _lines_of(checkpoint, graph)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def follow_deltas(self, listener: Callable[[Delta], None]) -> None:
+        """Have ``listener`` called with every delta from now on, in order, before its writes are acknowledged.
+
+        It is called on the way of every write, so it must be quick, must not block and must not raise. The store's ``generation`` moves
+        on after the call: who sees a generation finds its delta told.
+        """
+        with self._lock:
+            self._followers.append(listener)
+
+    def checkpoint(self, folder: Path) -> int:
+        """Make ``folder``, which must not exist, a copy of the quads (hard links where it is on the store's file system).
+
+        Returns a generation that the copy holds; it may hold later ones too, in part where a bulk load is under way. Replaying
+        all deltas after it makes the copy what the store is. Writers are not held up.
+        """
+        with _translated("read"):
+            generation = self._generation
+            self._engine.backup(str(folder))
+        return generation
 
     def close(self) -> None:
         """Release the store, ending the queries that run; acknowledged writes are on disk already."""

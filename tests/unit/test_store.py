@@ -24,6 +24,7 @@ from kg.errors import (
 )
 from kg.rdf import digest
 from kg.store import embedded
+from kg.store.delta import Delta
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Dataset, GraphWrite, Lines
 
@@ -592,3 +593,53 @@ def test_an_export_is_one_generation(store: EmbeddedStore) -> None:
 
     assert [first, *export] == [(A, {line(A, 1)}), (B, {line(B, 1)})]
     assert list((store.directory / "checkpoints").iterdir()) == []
+
+
+# -- followers ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_and_the_deltas_after_it_are_the_store(store: EmbeddedStore, tmp_path: Path) -> None:
+    """A copy that replays every delta, also those it holds already, ends with the quads of the store."""
+    import pyoxigraph as ox
+
+    deltas: list[Delta] = []
+    store.follow_deltas(deltas.append)
+    store.apply([write(A, 1, 2), write(B, 1)])
+    store.apply([write(A, 2, 3)])
+    generation = store.checkpoint(tmp_path / "copy")
+    store.apply([remove(B)])
+    store.apply([write(B)])
+
+    assert generation == 2
+    assert [(each.generation, each.graphs, each.bulk) for each in deltas] == [
+        (1, (A, B), False),
+        (2, (A,), False),
+        (3, (B,), False),
+        (4, (B,), False),
+    ]
+    copy = ox.Store(str(tmp_path / "copy"))
+    for each in deltas:
+        copy.update(each.update)
+    assert set(copy) == set(store._engine)
+    assert set(copy.named_graphs()) == set(store._engine.named_graphs())
+
+
+def test_a_delta_is_told_before_its_generation_is_seen(store: EmbeddedStore) -> None:
+    """Who sees a generation can rely on its delta having been told."""
+    seen: list[tuple[int, int]] = []
+    store.follow_deltas(lambda delta: seen.append((delta.generation, store.generation)))
+    store.apply([write(A, 1)])
+    store.apply([write(A, 1)])
+    store.apply([write(A, 2)])
+
+    assert seen == [(1, 0), (2, 1)]
+
+
+def test_a_bulk_load_has_no_delta(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Followers are told to take a new checkpoint."""
+    monkeypatch.setattr(embedded, "BULK", 5)
+    deltas: list[Delta] = []
+    store.follow_deltas(deltas.append)
+    store.apply([*many(6), write(A, 1)])
+
+    assert [(each.generation, each.update, len(each.graphs), each.bulk) for each in deltas] == [(1, "", 7, True)]
