@@ -20,9 +20,11 @@ WORKLOAD_KINDS: Final = frozenset(
         "ReplicaSet",
         "Job",
         "CronJob",
+        "Workflow",
+        "Task",
     }
 )
-"""Classes of workloads, named as Kubernetes names the kinds."""
+"""Classes of workloads: those of Kubernetes' own kinds are named as the kinds are."""
 
 CLASSES: Final = WORKLOAD_KINDS | {
     "Domain",
@@ -37,6 +39,12 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Service",
     "Autoscaler",
     "DataAsset",
+    "Ingress",
+    "DisruptionBudget",
+    "Monitor",
+    "Storage",
+    "DomainRoute",
+    "Grant",
     "Tombstone",
     "Telemetry",
     "Metric",
@@ -61,12 +69,23 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "cluster",
         "managedBy",
         "scales",
+        "storedIn",
+        "initiator",
+        "source",
+        "destination",
+        "via",
+        "grants",
+        "grantedTo",
         "scheduledOn",
         "runOf",
         "phase",
         "ready",
         "unschedulable",
         "replicas",
+        "minReplicas",
+        "maxReplicas",
+        "minAvailable",
+        "maxUnavailable",
         "revision",
         "schedule",
         "outcome",
@@ -86,6 +105,8 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "gpuRequest",
         "gpuCapacity",
         "storageRequest",
+        "storageCapacity",
+        "provisioner",
         "architecture",
         "zone",
         "region",
@@ -117,6 +138,11 @@ PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "role",
     "dependsOn",
     "selects",
+    "produces",
+    "party",
+    "routesTo",
+    "host",
+    "scrapedBy",
     "container",
     "telemetry",
     "dashboard",
@@ -168,6 +194,10 @@ DATASOURCE_TYPES: Final = frozenset(
 ASSET_TYPES: Final = frozenset(
     {
         "PersistentVolumeClaim",
+        "PersistentVolume",
+        "StorageClass",
+        "DomainData",
+        "DomainDataSource",
     }
 )
 """Kinds of data assets."""
@@ -198,6 +228,8 @@ PHASES: Final = frozenset(
         "Active",
         "Terminating",
         "Bound",
+        "Available",
+        "Released",
         "Lost",
     }
 )
