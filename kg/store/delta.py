@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kg.rdf import to_nquads
+from kg.store import blanks
 from kg.store.protocol import Lines
 
 
@@ -27,6 +28,11 @@ class Change:
         if self.lines is None:
             return "removed"
         return "created" if self.before is None else "replaced"
+
+    @property
+    def loadable(self) -> bool:
+        """True for a new graph that may be bulk-loaded: the engine would give its blank nodes other labels."""
+        return self.before is None and bool(self.lines) and not any(map(blanks.holds_blank, self.lines or ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +57,28 @@ def update_text(changes: Iterable[Change]) -> str:
     removed: list[str] = []
     added: list[str] = []
     graphs: list[str] = []
+    blank: tuple[list[tuple[str, Lines]], list[tuple[str, Lines]]] = ([], [])
     for change in changes:
         if change.lines is None:
             graphs.append(f"DROP SILENT GRAPH <{change.graph}>")
             continue
         if not change.lines:  # an empty graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
-        _block(change.graph, change.old - change.lines, removed)
-        _block(change.graph, change.lines - change.old, added)
+        _block(change.graph, change.old - change.lines, removed, blank[0])
+        _block(change.graph, change.lines - change.old, added, blank[1])
     operations = [*graphs]
     if removed:
         operations.append(f"DELETE DATA {{\n{''.join(removed)}}}")
     if added:
         operations.append(f"INSERT DATA {{\n{''.join(added)}}}")
+    operations += blanks.operations(*blank)
     return ";\n".join(operations)
 
 
-def _block(graph: str, lines: Lines, blocks: list[str]) -> None:
+def _block(graph: str, lines: Lines, blocks: list[str], blank: list[tuple[str, Lines]]) -> None:
+    if with_blanks := frozenset(filter(blanks.holds_blank, lines)):
+        blank.append((graph, with_blanks))
+        lines -= with_blanks
     if lines:
         blocks.append(f"GRAPH <{graph}> {{\n" + "\n".join(lines) + "\n}\n")
 

@@ -28,7 +28,7 @@ import structlog
 
 from kg.errors import GraphOwned, InvalidDocument, PreconditionFailed, StoreUnavailable
 from kg.rdf import digest
-from kg.store import querying
+from kg.store import blanks, querying
 from kg.store.changes import ChangeLog
 from kg.store.delta import Change, Delta, nquads, update_text
 from kg.store.durability import Wal
@@ -170,16 +170,16 @@ class EmbeddedStore:
                 self._recent.keep(each.after, each.lines)
 
     def _commit(self, engine: ox.Store, changes: list[Change], generation: int) -> Delta:
-        new = [each for each in changes if each.before is None and each.lines]
+        new = [each for each in changes if each.loadable]
         bulk, update = len(new) >= BULK, ""
         with _translated("written"):
             if bulk:
                 for start in range(0, len(new), CHUNK):
                     engine.bulk_load(nquads(new[start : start + CHUNK]), format=ox.RdfFormat.N_QUADS)
                     self._bulk_loads += 1
-            if rest := [each for each in changes if not (bulk and each.before is None and each.lines)]:
+            if rest := [each for each in changes if not (bulk and each.loadable)]:
                 update = update_text(rest)
-                engine.update(update)  # the commit point: one transaction
+                blanks.replay(engine, update)  # the commit point: one transaction
             self._wal.sync()
         if bulk:  # thousands of graphs need not be compared again at the next start
             self._changes.settle(generation)

@@ -16,7 +16,8 @@ from kg.store.protocol import Lines
 
 _IRI = r'<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*+>'
 _TEXT = r'"(?:[^"\\\x00-\x1f\x7f]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F)*+"'
-_LINE = re.compile(rf"{_IRI} {_IRI} (?:{_IRI}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
+_BLANK = r"_:[A-Za-z0-9]{1,64}"  # as kg.rdf labels them
+_LINE = re.compile(rf"(?:{_IRI}|{_BLANK}) {_IRI} (?:{_IRI}|{_BLANK}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
 # Literals that stand in the engine's own form for sure; every other one with a type of XML Schema is asked about.
 _XSD = "<http://www.w3.org/2001/XMLSchema#"
 _CERTAIN = re.compile(
@@ -32,8 +33,8 @@ def canonical(lines: Lines, graph: str) -> Lines:
         match = _LINE.fullmatch(line)
         if match is None:
             raise InvalidDocument(
-                f"a statement of {graph} is not a canonical RDF statement without blank nodes",
-                hint="give every node an id and check its IRIs",
+                f"a statement of {graph} is not a canonical RDF statement",
+                hint="check its IRIs, and the labels of its blank nodes",
             )
         literal, datatype = match[1], match[2]
         if literal is None or (datatype is None and literal.endswith('"')):
