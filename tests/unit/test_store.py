@@ -155,7 +155,6 @@ def test_the_same_graph_twice_is_a_mistake(store: EmbeddedStore) -> None:
 @pytest.mark.parametrize(
     "bad",
     [
-        "_:b <http://p> <http://o> .",
         '<http://s> <http://p> "x" } } ; DROP ALL ; INSERT DATA { <http://s> <http://p> "y" .',
         "<http://s> <http://p> <http://o> . <http://s> <http://p> <http://o> .",
         '<http://s> <http://p> "a\nb" .',
