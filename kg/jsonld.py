@@ -107,6 +107,12 @@ def context_document() -> bytes:
     return files("ontology").joinpath("context.jsonld").read_bytes()
 
 
+def predicate(term: str) -> str | None:
+    """Return the predicate that a term of the context stands for, or None when it is no term."""
+    key = _context().keys.get(term)
+    return key.predicate if key else None
+
+
 # -- our own documents → lines --------------------------------------------------------------------------------------------
 
 
@@ -381,7 +387,7 @@ class _Writer:
         if value.language:
             return {"@value": value.value, "@language": value.language}
         if key.coercion == value.datatype or (key.coercion is None and value.datatype == _XSD + "string"):
-            return _native(value) if value.datatype == _XSD + "integer" else _as_bool(value)
+            return native(value)
         if key.coercion is None:
             return self._uncoerced(value)
         return {"@value": value.value, "@type": value.datatype}
@@ -399,14 +405,10 @@ class _Writer:
         return {"@value": value.value, "@type": value.datatype}
 
 
-def _native(value: Term) -> int | str:
-    """Write an integer as a JSON number where every JSON reader keeps it exact (below 2^53), else as text."""
-    if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,14})", value.value) and value.value != "-0":
-        return int(value.value)
-    return value.value
-
-
-def _as_bool(value: Term) -> Any:
+def native(value: Term) -> int | bool | str:
+    """Write an integer or boolean as JSON's own where every JSON reader keeps it exact (below 2^53), else as text."""
+    if value.datatype == _XSD + "integer" and re.fullmatch(r"-?(?:0|[1-9][0-9]{0,14})", value.value):
+        return int(value.value) if value.value != "-0" else value.value
     if value.datatype == _XSD + "boolean" and value.value in ("true", "false"):
         return value.value == "true"
     return value.value

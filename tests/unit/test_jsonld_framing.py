@@ -1,0 +1,155 @@
+"""Framing: each class has a frame that loses nothing; a caller's frame is bounded in size, time and reach."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kg import framing, jsonld, rdf
+from kg.errors import DrumlinError, InvalidDocument, ResourceNotFound, TooLarge
+from kg.jsonld import CONTEXT_IRI, NAMESPACE
+from kg.rdf import JSONLD
+from ontology.vocabulary import CLASSES
+
+
+def read_back(document: Any) -> rdf.Lines:
+    """Read a framed document as a caller's is read."""
+    return rdf.parse(jsonld.inline(json.dumps(document).encode()), JSONLD).get(None, frozenset())
+
+
+@pytest.mark.parametrize("kind", sorted(CLASSES))
+def test_every_class_has_a_frame_that_keeps_its_links(kind: str) -> None:
+    """A thing of any class comes back with its neighbours as links, even when they are there to be nested."""
+    thing = {
+        "id": "https://kg.example/id/a/b/c/d",
+        "type": kind,
+        "name": "d",
+        "domain": "https://kg.example/id/domain/x",
+        "dependsOn": ["https://kg.example/id/a/b/c/e"],
+    }
+    other = {"id": "https://kg.example/id/domain/x", "type": "Domain" if kind != "Domain" else "Cluster", "name": "x"}
+
+    framed = framing.frame(jsonld.lines(thing) | jsonld.lines(other), framing.frame_of(kind))
+
+    assert framed == {"@context": CONTEXT_IRI, **thing}
+
+
+def test_a_framed_graph_of_the_contract_loses_nothing(contract: dict[str, bytes]) -> None:
+    """The frame of its class gives back every statement of each graph that the contract shows."""
+    for name, content in contract.items():
+        document = json.loads(content)
+        lines = jsonld.lines(document)
+
+        framed = framing.frame(lines, framing.frame_of(document["type"]))
+
+        assert framed["id"] == document["id"], name
+        assert read_back(framed) == lines, name
+
+
+def test_numbers_and_truths_are_json_numbers_and_truths(contract: dict[str, bytes]) -> None:
+    """A framed document has the same values as the plain one, so a client needs one way to read both."""
+    document = json.loads(contract["deployment"])
+    framed = framing.frame(jsonld.lines(document), framing.frame_of("Deployment"))
+
+    assert framed["replicas"] == document["replicas"]
+    assert framed["container"][0]["memoryLimit"] == document["container"][0]["memoryLimit"]
+    assert framed["container"][0]["cpuLimit"] == "1"
+
+
+def test_a_workload_brings_its_datasources_but_not_its_neighbours(contract: dict[str, bytes]) -> None:
+    """Telemetry leads to the datasource in full, each time; the cluster and domain stay links."""
+    names = ("deployment", "datasource", "glaciation-node", "pod", "node")
+    lines = frozenset().union(*(jsonld.lines(json.loads(contract[name])) for name in names))
+
+    framed = framing.frame(lines, framing.frame_of("Deployment"))
+
+    (metrics,) = (each for each in framed["telemetry"] if each["signal"] == "metrics")
+    services = [metric["distribution"][0]["accessService"] for metric in metrics["hasPart"]]
+    assert [each["endpointURL"] for each in services] == ["http://prometheus.monitoring.svc:9090"] * 2
+    assert isinstance(framed["domain"], str)
+    assert framed["runs"][0]["startedAt"]
+
+
+def test_several_matches_stand_in_one_graph(contract: dict[str, bytes]) -> None:
+    """A document of two things of a class lists both; a class that does not occur gives none."""
+    other = {"id": "https://kg.example/id/prod/-/node/other", "type": "Node", "name": "other"}
+    lines = jsonld.lines(json.loads(contract["node"])) | jsonld.lines(other)
+
+    framed = framing.frame(lines, framing.frame_of("Node"))
+
+    assert len(framed["@graph"]) == 2
+    assert framing.frame(lines, framing.frame_of("Pod")) == {"@context": CONTEXT_IRI}
+
+
+def test_an_unknown_class_is_told_with_what_may_be_meant() -> None:
+    """The hint names the class that is nearest."""
+    with pytest.raises(ResourceNotFound) as told:
+        framing.frame_of("Deploymnt")
+
+    assert told.value.hint == "did you mean Deployment?"
+
+
+# -- a caller's frame -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"@context": "https://evil.example/c.jsonld", "type": "Node"},
+        {"@context": {"@import": "http://evil.example/"}, "type": "Node"},
+        {"@context": CONTEXT_IRI, "runs": {"@context": "http://127.0.0.1/"}},
+    ],
+)
+def test_a_frame_never_makes_the_service_fetch(frame: Any) -> None:
+    """A remote context is refused when the frame is read, and by pyld's loader if it ever came that far."""
+    with pytest.raises(InvalidDocument, match="not allowed"):
+        framing.read_frame(json.dumps(frame).encode())
+    with pytest.raises(InvalidDocument, match="nothing is|not a frame"):
+        framing.frame(frozenset(), frame)
+
+
+def test_a_large_frame_or_graph_is_refused_with_numbers() -> None:
+    """Limit and size stand in the message."""
+    with pytest.raises(TooLarge, match=r"65,536"):
+        framing.read_frame(b'{"type": "' + b"a" * 70_000 + b'"}')
+    with pytest.raises(TooLarge, match=r"20,001 statements"):
+        framing.frame((f'<urn:a> <urn:p> "{number}" .' for number in range(20_001)), {"type": "Node"})
+
+
+def test_a_frame_that_unfolds_without_end_is_given_up_in_time() -> None:
+    """Embedding always in a dense graph grows exponentially; the deadline ends it."""
+    nodes = [f"<https://kg.example/id/domain/{number}>" for number in range(40)]
+    lines = [f"{one} <{NAMESPACE}dependsOn> {other} ." for one in nodes for other in nodes if one != other]
+    began = time.monotonic()
+
+    with pytest.raises(TooLarge, match=r"longer than 0\.3 s"):
+        framing.frame(lines, {"@embed": "@always"}, seconds=0.3)
+
+    assert time.monotonic() - began < 30
+
+
+KEYS = st.sampled_from(
+    ["@embed", "@explicit", "@id", "@type", "@context", "@reverse", "@default", "type", "runs", "name", "@list"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["@always", "@never", "Node", "", "_:b", "http://x/"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=4))
+@settings(deadline=None)
+def test_any_frame_gives_a_document_or_an_error_of_ours(frame: dict[str, Any]) -> None:
+    """However odd a frame is, the caller is told in our words."""
+    lines = jsonld.lines({"id": "https://kg.example/id/prod/-/node/a", "type": "Node", "name": "a", "label": ["a=b"]})
+    try:
+        framed = framing.frame(lines, framing.read_frame(json.dumps(frame).encode()))
+    except DrumlinError:
+        return
+    assert isinstance(framed, dict)
