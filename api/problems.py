@@ -32,6 +32,8 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.ResourceNotFound, 404, "Not found"),
     (errors.Conflict, 409, "Conflict"),
     (errors.PreconditionFailed, 412, "Precondition failed"),
+    (errors.PreconditionRequired, 428, "Precondition required"),
+    (errors.StoreFull, 507, "Store full"),
     (errors.StoreUnavailable, 503, "Store unavailable"),
     (errors.MetricMissing, 404, "Metric missing"),
     (errors.SourceUnavailable, 502, "Source unavailable"),

@@ -16,7 +16,9 @@
     │   ├── GraphOwned               another writer owns the graph
     │   └── AlreadyExists            POST on an id that exists
     ├── PreconditionFailed           If-Match or If-None-Match did not hold                (412)
+    ├── PreconditionRequired         this service wants If-Match or If-None-Match          (428)
     ├── StoreUnavailable             the store cannot be opened, written or read           (503)
+    │   └── StoreFull                there is no room on its disk                          (507)
     └── SourceUnavailable            a server that Drumlin depends on does not answer      (502)
         ├── DatasourceRefused        it answered with an error of its own
         └── MetricMissing            it answered, and has no such metric or label          (404)
@@ -136,8 +138,16 @@ class PreconditionFailed(DrumlinError):
     """If-Match or If-None-Match did not hold; ``detail["digest"]`` is the digest there is now, if any."""
 
 
+class PreconditionRequired(DrumlinError):
+    """A write must say what it expects (If-Match or If-None-Match), because the service is configured so."""
+
+
 class StoreUnavailable(DrumlinError):
     """The store cannot be opened, written or read."""
+
+
+class StoreFull(StoreUnavailable):
+    """There is no room on the store's disk: nothing was written, reading goes on, and so does writing once there is room."""
 
 
 class SourceUnavailable(DrumlinError):

@@ -1,13 +1,14 @@
 """The change log: which graphs there are, who owns them, and every effective change. SQLite, beside the engine.
 
-A generation is recorded here, durably, *before* the engine commits it, and reconciled when the store is opened: only
-the last generation can be in doubt (writes have one order), and its rows tell what the engine must hold if it was
-written (``after``) and if it was not (``before``). So nothing acknowledged is ever missing here, and nothing stays here that
-was not written. The store's write lock is held around every change; reading needs no lock.
+A batch of generations is recorded here, durably, *before* the engine commits it, and reconciled when the store is opened: only
+the last batch can be in doubt (batches have one order, no graph occurs in one twice), and its rows tell what the engine must hold
+if it was written (``after``) and if it was not (``before``). So nothing acknowledged is ever missing here, and nothing stays here
+that was not written. The store's write lock is held around every change; reading needs no lock.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kg.errors import StoreUnavailable
+from kg.store.durability import unavailable
 from kg.store.protocol import GraphEntry, LogEntry
 
 _SCHEMA = """
@@ -30,11 +32,18 @@ CREATE TABLE IF NOT EXISTS log (
 CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
 INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 """
-_VERSION = 1
+_VERSION = 2
+# In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
+_FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
 _INSERT_LOG = "INSERT INTO log (generation, graph, owner, before, after, at) VALUES (?, ?, ?, ?, ?, ?)"
 _INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
+_DELETE_ENTRY = "DELETE FROM graphs WHERE graph = ?"
+_SETTLE = "UPDATE settled SET generation = ?"
 _SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
+_SELECT_MANY = """
+SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph IN (SELECT value FROM json_each(?))
+"""
 _SELECT_ENTRIES = """
 SELECT graph, digest, owner, generation, changed FROM graphs
 WHERE graph > ?1 AND graph >= ?2 AND (?3 IS NULL OR graph < ?3) AND (?4 IS NULL OR owner = ?4) ORDER BY graph LIMIT ?5
@@ -48,7 +57,7 @@ WHERE generation > ? AND generation <= ? ORDER BY generation, graph LIMIT ?
 """
 _SELECT_IN_DOUBT = """
 SELECT generation, graph, owner, before, after, at FROM log
-WHERE generation = (SELECT max(generation) FROM log) AND generation > (SELECT generation FROM settled)
+WHERE generation > (SELECT generation FROM settled) ORDER BY generation
 """
 
 
@@ -62,12 +71,14 @@ class ChangeLog:
             self._writer = self._connect()
             self._writer.executescript(_SCHEMA)
             (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-            if version not in (0, _VERSION):
+            if version not in (0, 1, _VERSION):
                 raise StoreUnavailable(
                     f"{path} was written by another version of drumlin (format {version}, this one reads {_VERSION})",
                     hint="export with that version and load the export here",
                 )
-            self._writer.execute("PRAGMA user_version = 1")
+            if version == 1:
+                self._writer.execute(_FROM_FIRST)
+            self._writer.execute(f"PRAGMA user_version = {_VERSION}")
             self._reader = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
@@ -77,34 +88,33 @@ class ChangeLog:
         return connection
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
-    def record(self, changes: Sequence[LogEntry]) -> None:
-        """Write one generation durably: its log rows and the entries that follow from them."""
+    def record(self, changes: Sequence[LogEntry], settled: int) -> None:
+        """Write one batch durably: its log rows and the entries that follow from them; the engine holds all up to ``settled``."""
+        gone = [(each.graph,) for each in changes if each.after is None]
+        there = [_entry_row(each) for each in changes if each.after is not None]
         with self._translated("written"), self._transaction():
+            self._writer.execute(_SETTLE, (settled,))
             self._writer.executemany(_INSERT_LOG, map(_row, changes))
-            for each in changes:
-                self._set(each.graph, each if each.after is not None else None)
+            self._writer.executemany(_DELETE_ENTRY, gone)
+            self._writer.executemany(_INSERT_ENTRY, there)
 
-    def take_back(self, generation: int) -> None:
-        """Forget a generation that was never committed: the entries are again what the log before it says."""
+    def take_back(self, settled: int) -> None:
+        """Forget what came after ``settled`` and was never committed: the entries are again what the log before says."""
         with self._translated("written"), self._transaction():
-            graphs = self._writer.execute("SELECT graph FROM log WHERE generation = ?", (generation,)).fetchall()
-            self._writer.execute("DELETE FROM log WHERE generation = ?", (generation,))
+            graphs = self._writer.execute("SELECT graph FROM log WHERE generation > ?", (settled,)).fetchall()
+            self._writer.execute("DELETE FROM log WHERE generation > ?", (settled,))
             for (graph,) in graphs:
                 row = self._writer.execute(_SELECT_LATEST, (graph,)).fetchone()
                 earlier = _log_entry(row) if row else None
-                self._set(graph, earlier if earlier and earlier.after is not None else None)
+                if earlier and earlier.after is not None:
+                    self._writer.execute(_INSERT_ENTRY, _entry_row(earlier))
+                else:
+                    self._writer.execute(_DELETE_ENTRY, (graph,))
 
     def settle(self, generation: int) -> None:
         """Note that the engine holds ``generation``, so that opening the store need not look."""
         with self._translated("written"):
-            self._writer.execute("UPDATE settled SET generation = ?", (generation,))
-
-    def _set(self, graph: str, last: LogEntry | None) -> None:
-        if last is None:
-            self._writer.execute("DELETE FROM graphs WHERE graph = ?", (graph,))
-            return
-        entry = (graph, last.after, last.owner, last.generation, last.at.isoformat())
-        self._writer.execute(_INSERT_ENTRY, entry)
+            self._writer.execute(_SETTLE, (generation,))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -122,13 +132,18 @@ class ChangeLog:
         return int(self._read("SELECT coalesce(max(generation), 0) FROM log")[0][0])
 
     def in_doubt(self) -> list[LogEntry]:
-        """Return the rows of the last generation unless it is known to be settled."""
+        """Return the rows of the last batch, unless it is known to be settled."""
         return [_log_entry(row) for row in self._read(_SELECT_IN_DOUBT)]
 
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph."""
         rows = self._read(_SELECT_ENTRY, (graph,))
         return _entry(rows[0]) if rows else None
+
+    def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
+        """Return what is recorded about some graphs, by graph; those that do not exist are absent."""
+        rows = self._read(_SELECT_MANY, (json.dumps(list(graphs)),))
+        return {row[0]: _entry(row) for row in rows}
 
     def entries(self, *, owner: str | None, prefix: str, after: str, limit: int | None) -> list[GraphEntry]:
         """List graphs in the order of their IRIs."""
@@ -161,14 +176,15 @@ class ChangeLog:
         try:
             yield
         except sqlite3.Error as error:
-            raise StoreUnavailable(
-                f"the change log {self._path.name} cannot be {what}: {error}",
-                hint="check free space and permissions of the store's directory",
-            ) from error
+            raise unavailable(f"the change log {self._path.name} cannot be {what}", error) from error
 
 
 def _row(change: LogEntry) -> tuple[Any, ...]:
     return change.generation, change.graph, change.owner, change.before, change.after, change.at.isoformat()
+
+
+def _entry_row(change: LogEntry) -> tuple[Any, ...]:
+    return change.graph, change.after, change.owner, change.generation, change.at.isoformat()
 
 
 def _entry(row: tuple[Any, ...]) -> GraphEntry:

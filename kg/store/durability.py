@@ -1,18 +1,29 @@
 """Making the engine's commits survive: RocksDB hands its write-ahead log to the kernel at commit, but never to the disk.
 
-The engine offers no fsync, so its log files are synced from here after each commit (about 0.3 ms); and it never flushes its
-memory by size, so that is asked of it when the log has grown (else memory, log and start grow without end).
+The engine offers no fsync, so its log files are synced from here after each batch (about 0.3 ms); and it never flushes its
+memory by size, so that is asked of it when the log has grown (``kg.store.writer``; else memory, log and start grow without end).
 """
 
 from __future__ import annotations
 
+import errno
 import os
-import threading
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-FLUSH_BYTES = 8 * 1024 * 1024
-"""Size of the write-ahead log at which the engine's memory is flushed to its tables."""
+from kg.errors import StoreFull, StoreUnavailable
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def unavailable(what: str, error: Exception) -> StoreUnavailable:
+    """Say that something failed for want of the disk: ``StoreFull`` when there is no room (the engine tells it in words only)."""
+    full = getattr(error, "errno", None) in _FULL or any(os.strerror(each) in str(error) for each in _FULL)
+    if full or "disk is full" in str(error):
+        return StoreFull(
+            f"{what}: {error}", hint="make room on the disk of the store's directory; writing goes on by itself then"
+        )
+    return StoreUnavailable(f"{what}: {error}", hint="check the permissions and the disk of the store's directory")
 
 
 class Wal:
@@ -21,13 +32,11 @@ class Wal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._known: frozenset[str] = frozenset()
-        self._size = 0
-        self._flushing = threading.Lock()
+        self.size = 0
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk. Every log file is synced, since one commit can rotate them."""
-        with os.scandir(self._folder) as files:
-            names = frozenset(file.name for file in files if file.name.endswith(".log"))
+        names = self._files()
         size = 0
         for name in names:
             try:
@@ -45,13 +54,16 @@ class Wal:
                 os.fsync(folder)
             finally:
                 os.close(folder)
-        self._known, self._size = names, size
+        self._known, self.size = names, size
 
-    def flush_when_large(self, flush: Callable[[], None]) -> None:
-        """Call ``flush`` when the log has reached ``FLUSH_BYTES``; one at a time, the others go on."""
-        if self._size < FLUSH_BYTES or not self._flushing.acquire(blocking=False):
-            return
-        try:
-            flush()
-        finally:
-            self._flushing.release()
+    def measure(self) -> int:
+        """Return the size of the log as it is now, in bytes."""
+        size = 0
+        for name in self._files():
+            with suppress(FileNotFoundError):  # flushed to a table meanwhile
+                size += (self._folder / name).stat().st_size
+        return size
+
+    def _files(self) -> frozenset[str]:
+        with os.scandir(self._folder) as files:
+            return frozenset(file.name for file in files if file.name.endswith(".log"))

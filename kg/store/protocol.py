@@ -8,7 +8,8 @@ Guarantees:
 * **Atomic.** ``apply`` writes all of its graphs or none; a reader never sees half of one.
 * **Durable.** When ``apply`` returns, the result survives the loss of the process.
 * **Quiet.** A write that would leave a graph's lines as they are is not a write: no generation, no log entry.
-* **Serial.** Writes have one total order, the *generation* (0 for an empty store, + 1 per effective ``apply``).
+* **Serial.** Writes have one total order, the *generation* (0 for an empty store, + 1 per effective ``apply``). Writes that are asked for
+  at the same time may become visible together; each has a generation of its own even so.
 * **Owned.** Each graph has one owner, recorded with it; a write by another raises ``GraphOwned``.
 * **Logged.** Every effective change of a graph has exactly one ``LogEntry``, in order, kept across restarts.
 * **Read your writes.** Every read sees all writes acknowledged before it began.
@@ -126,8 +127,9 @@ class Store(Protocol):
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
         """Write all or none, in order; the results stand in the order of ``writes``.
 
-        Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreUnavailable``; after a raise nothing was written. The same
-        graph may occur once only (``ValueError`` otherwise).
+        Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreFull``, ``StoreUnavailable``; after a raise nothing was written, unless the
+        disk failed while it was being made durable: then it is whole or not there, and not to be read until that is settled.
+        The same graph may occur once only (``ValueError`` otherwise).
         """
         ...
 

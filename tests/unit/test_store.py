@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from kg.errors import (
+    DrumlinError,
     GraphOwned,
     InvalidDocument,
     InvalidIdentifier,
     PreconditionFailed,
     QueryRejected,
+    StoreFull,
     StoreUnavailable,
     UnsupportedSyntax,
 )
 from kg.rdf import digest
-from kg.store import embedded
+from kg.store import writer
 from kg.store.delta import Delta
+from kg.store.durability import Wal
 from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import Dataset, GraphWrite, Lines
+from kg.store.engine import Engine, translated
+from kg.store.protocol import Dataset, GraphWrite, Lines, Written
+from kg.store.writer import Batch, Writer
 
 A, B = "https://kg.example/id/prod/a/pod/x", "https://kg.example/id/prod/b/pod/y"
 JSON = "application/sparql-results+json"
@@ -318,16 +326,22 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         EmbeddedStore(tmp_path / "file")
 
 
+def refusing(method: str, error: Exception) -> Callable[..., None]:
+    """Make a method of the engine that fails as the real one does when the disk refuses."""
+
+    def refuse(self: Engine, *_: object) -> None:
+        with self._writing(), translated("written"):
+            raise error
+
+    return refuse
+
+
 def test_a_failed_commit_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the engine refuses, nothing was written, and the next write goes through."""
     store.apply([write(A, 1)])
-
-    def full(self: EmbeddedStore, *_: object) -> None:
-        raise StoreUnavailable("no space left on device")
-
     with monkeypatch.context() as patched:
-        patched.setattr(EmbeddedStore, "_commit", full)
-        with pytest.raises(StoreUnavailable):
+        patched.setattr(Engine, "update", refusing("update", OSError(28, "No space left on device")))
+        with pytest.raises(StoreFull, match="No space left"):
             store.apply([write(A, 2), write(B, 1)])
 
     assert (store.generation, len(store.log(0))) == (1, 1)
@@ -336,34 +350,191 @@ def test_a_failed_commit_is_taken_back(store: EmbeddedStore, monkeypatch: pytest
     assert store.apply([write(A, 3)])[0].generation == 2
 
 
-def test_a_failed_sync_stops_writing(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A commit that may not be on the disk is not acknowledged, and nothing is written on top of it."""
-
-    def broken(self: object) -> None:
-        raise OSError(5, "Input/output error")
-
+def test_a_failed_sync_is_made_good_by_opening_the_engine_again(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that may not be on the disk is acknowledged only once the engine has written it anew; followers start over."""
+    deltas: list[Delta] = []
+    store.follow_deltas(deltas.append)
     with monkeypatch.context() as patched:
-        patched.setattr("kg.store.durability.Wal.sync", broken)
-        with pytest.raises(StoreUnavailable):
-            store.apply([write(A, 1)])
+        patched.setattr(Engine, "sync", refusing("sync", OSError(5, "Input/output error")))
+        (written,) = store.apply([write(A, 1)])
 
-    with pytest.raises(StoreUnavailable, match="could not be undone"):
-        store.apply([write(B, 1)])
+    assert (written.outcome, written.generation, store.generation) == ("created", 1, 1)
+    assert [(each.generation, each.graphs, each.bulk) for each in deltas] == [(1, (A,), True)]
+    assert store.apply([write(B, 1)])[0].generation == 2
+
+
+def test_an_engine_that_cannot_be_opened_again_stops_writing(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in doubt is neither acknowledged nor shown nor built upon, until the engine opens; then it is settled."""
+    store.apply([write(B, 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "sync", refusing("sync", OSError(5, "Input/output error")))
+        patched.setattr(Engine, "reopen", refusing("reopen", OSError(5, "Input/output error")))
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="Input/output"):
+                store.apply([write(A, 1)])
+        with pytest.raises(StoreUnavailable, match="refused the last write"):
+            store.read(A)
+        with pytest.raises(StoreUnavailable, match="refused the last write"):
+            store.entries()
+        assert store.read(B).lines == {line(B, 1)}  # type: ignore[union-attr]
+        assert [each.generation for each in store.log(0)] == [1]
+
+    assert store.apply([write(A, 2)])[0].generation == 3
+    assert [each.generation for each in store.log(0)] == [1, 2, 3]
 
 
 def test_the_engines_log_is_flushed_when_large(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write-ahead log does not grow for ever."""
-    monkeypatch.setattr("kg.store.durability.FLUSH_BYTES", 64 * 1024)
-
-    def size() -> int:
-        return sum(each.stat().st_size for each in (store.directory / "quads").glob("*.log"))
+    monkeypatch.setattr("kg.store.writer.FLUSH_BYTES", 64 * 1024)
 
     largest = 0
     for number in range(200):
         store.apply([write(A, *(f"{number}-{each}" for each in range(20)))])
-        largest = max(largest, size())
+        largest = max(largest, Wal(store.directory / "quads").measure())
 
-    assert largest < 4 * 64 * 1024
+    assert largest < 9 * 64 * 1024
+
+
+# -- many writers at once -------------------------------------------------------------------------------------------------------
+
+
+def gathered(store: EmbeddedStore, *asked: list[GraphWrite]) -> list[list[Written] | BaseException]:
+    """Ask for several writes while the writer is held up, so that they become one batch, and return what each gave."""
+    found: list[list[Written] | BaseException] = [[]] * len(asked)
+
+    def ask(place: int) -> None:
+        try:
+            found[place] = store.apply(asked[place])
+        except DrumlinError as error:
+            found[place] = error
+
+    threads = [threading.Thread(target=ask, args=(place,)) for place in range(len(asked))]
+    with store._writer.lock:
+        holding = threading.Thread(target=store.apply, args=([write(f"{A}/hold", 1)],))
+        holding.start()
+        until(lambda: not store._writer._waiting)  # the writer has it, and waits for the lock
+        for number, each in enumerate(threads):
+            each.start()
+            until(lambda number=number: len(store._writer._waiting) == number + 1)  # type: ignore[misc]
+    for each in [holding, *threads]:
+        each.join()
+    return found
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_a_batch_is_one_commit_and_a_generation_each(store: EmbeddedStore) -> None:
+    """Writes of different graphs that come together cost one delta; each has its own generation, in order, and log entry."""
+    deltas: list[Delta] = []
+    store.follow_deltas(deltas.append)
+    found = gathered(store, [write(A, 1)], [write(B, 1), write(f"{B}2", 1)], [write(f"{B}3")], [remove(f"{B}4")])
+
+    assert [[(each.outcome, each.generation) for each in one] for one in found] == [  # type: ignore[union-attr]
+        [("created", 2)],
+        [("created", 3), ("created", 3)],
+        [("created", 4)],
+        [("unchanged", 1)],
+    ]
+    assert [(each.generation, each.graphs) for each in deltas[1:]] == [(4, (A, B, f"{B}2", f"{B}3"))]
+    assert [(each.generation, each.graph) for each in store.log(1)] == [(2, A), (3, B), (3, f"{B}2"), (4, f"{B}3")]
+
+
+def test_a_graph_asked_for_twice_waits_for_the_next_batch(store: EmbeddedStore) -> None:
+    """Two writes of one graph both happen, in the order in which they came, and do not hold up others."""
+    deltas: list[Delta] = []
+    store.follow_deltas(deltas.append)
+    gathered(store, [write(A, 1)], [write(A, 2)], [write(A, 3)], [write(B, 1)])
+
+    assert [each.graphs for each in deltas[1:]] == [(A, B), (A,), (A,)]
+    assert store.read(A).lines == {line(A, 3)}  # type: ignore[union-attr]
+
+
+def test_a_refused_write_leaves_its_batch_alone(store: EmbeddedStore) -> None:
+    """An owner, a precondition or a statement that the engine refuses is the error of that write only."""
+    store.apply([write(B, 1, owner="dump")])
+    illegal = GraphWrite(f"{A}4", frozenset({f"<{A}4> <http://p> <http://[> ."}), "user")
+    found = gathered(
+        store, [write(A, 1)], [write(B, 2)], [write(f"{A}2", 1, expected="0" * 32)], [illegal], [write(f"{A}3", 1)]
+    )
+
+    assert [type(each) for each in found] == [list, GraphOwned, PreconditionFailed, InvalidDocument, list]
+    assert [each.generation for each in store.log(2)] == [3, 4]
+    assert {each.graph for each in store.entries()} == {A, B, f"{A}3", f"{A}/hold"}
+
+
+def test_a_full_disk_fails_every_write_of_the_batch(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each caller gets an error of its own, and nothing of the batch is there."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "update", refusing("update", OSError(28, "No space left on device")))
+        found = _failing(store, [write(A, 1)], [write(B, 1)])
+
+    assert [type(each) for each in found] == [StoreFull, StoreFull]
+    assert found[0] is not found[1]
+    assert store.entries() == []
+    assert store.generation == 0
+
+
+def _failing(store: EmbeddedStore, *asked: list[GraphWrite]) -> list[BaseException]:
+    found: list[BaseException] = []
+
+    def ask(writes: list[GraphWrite]) -> None:
+        with pytest.raises(StoreFull) as refused:
+            store.apply(writes)
+        found.append(refused.value)
+
+    threads = [threading.Thread(target=ask, args=(writes,)) for writes in asked]
+    with store._writer.lock:
+        for each in threads:
+            each.start()
+    for each in threads:
+        each.join()
+    return found
+
+
+def test_batches_are_told_to_observers(store: EmbeddedStore) -> None:
+    """Metrics learn what became of the graphs, of the writes that were refused, and how long each took."""
+    batches: list[Batch] = []
+    store.observe(batches.append)
+    store.apply([write(A, 1), write(B, 1)])
+    store.apply([write(A, 1), write(B, 2)])
+    with pytest.raises(GraphOwned):
+        store.apply([write(A, 2, owner="dump")])
+
+    assert [dict(each.outcomes) for each in batches] == [
+        {"created": 2},
+        {"unchanged": 1, "replaced": 1},
+        {"refused": 1},
+    ]
+    assert all(0 < each.seconds[0] < 30 for each in batches)
+
+
+def test_a_store_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
+    """A directory that the format before was killed in opens, with only its last generation in doubt."""
+    store = EmbeddedStore(tmp_path)
+    for number in range(3):
+        store.apply([write(A, number)])
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
+        log.executescript("PRAGMA user_version = 1; UPDATE settled SET generation = 0")
+        log.execute(
+            "INSERT INTO log VALUES (4, ?, 'user', ?, 'never', '2026-11-27T12:00:00+00:00')", (A, digest({line(A, 2)}))
+        )
+        log.commit()
+
+    again = EmbeddedStore(tmp_path)
+    assert again.generation == 3
+    assert again.read(A).lines == {line(A, 2)}  # type: ignore[union-attr]
+    again.close()
 
 
 # -- bulk -----------------------------------------------------------------------------------------------------------------------
@@ -376,8 +547,8 @@ def many(count: int, value: object = 1) -> list[GraphWrite]:
 
 def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bulk load of several chunks, mixed with a replacement and a removal, is one write like any other."""
-    monkeypatch.setattr(embedded, "BULK", 5)
-    monkeypatch.setattr(embedded, "CHUNK", 3)
+    monkeypatch.setattr(writer, "BULK", 5)
+    monkeypatch.setattr(writer, "CHUNK", 3)
     store.apply([write(A, 1), write(B, 1)])
     results = store.apply([*many(10), write(A, 2), remove(B)])
 
@@ -391,24 +562,23 @@ def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: p
 
 def test_a_bulk_load_that_was_cut_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the process dies between two chunks, opening the store removes the first and forgets the write."""
-    monkeypatch.setattr(embedded, "BULK", 5)
-    monkeypatch.setattr(embedded, "CHUNK", 3)
+    monkeypatch.setattr(writer, "BULK", 5)
+    monkeypatch.setattr(writer, "CHUNK", 3)
     store.apply([write(A, 1)])
-    loads = embedded.nquads
+    load = Engine.load
 
-    def cut(changes: list[object]) -> bytes:
-        if any("p9" in each.graph for each in changes):  # type: ignore[attr-defined]
+    def cut(self: Engine, quads: bytes) -> None:
+        if b"p9" in quads:
             raise OSError(28, "No space left on device")
-        return loads(changes)  # type: ignore[arg-type]
+        load(self, quads)
 
-    monkeypatch.setattr(embedded, "nquads", cut)
-    monkeypatch.setattr(EmbeddedStore, "_reconcile", lambda _: None)  # as if the process had died
-    with pytest.raises(StoreUnavailable):
+    monkeypatch.setattr(Engine, "load", cut)
+    monkeypatch.setattr(Writer, "_take_back", lambda _: None)  # as if the process had died
+    with pytest.raises(OSError, match="No space"):
         store.apply([*many(10), write(A, 2)])
     monkeypatch.undo()
     directory = store.directory
-    store._broken = True  # and nothing was settled
-    store.close()
+    store.close()  # nothing was settled
 
     again = EmbeddedStore(directory)
     assert [each.graph for each in again.entries()] == [A]
@@ -618,8 +788,8 @@ def test_a_checkpoint_and_the_deltas_after_it_are_the_store(store: EmbeddedStore
     copy = ox.Store(str(tmp_path / "copy"))
     for each in deltas:
         copy.update(each.update)
-    assert set(copy) == set(store._engine)
-    assert set(copy.named_graphs()) == set(store._engine.named_graphs())
+    assert set(copy) == set(store._engine.store)
+    assert set(copy.named_graphs()) == set(store._engine.store.named_graphs())
 
 
 def test_a_delta_is_told_before_its_generation_is_seen(store: EmbeddedStore) -> None:
@@ -635,7 +805,7 @@ def test_a_delta_is_told_before_its_generation_is_seen(store: EmbeddedStore) -> 
 
 def test_a_bulk_load_has_no_delta(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Followers are told to take a new checkpoint."""
-    monkeypatch.setattr(embedded, "BULK", 5)
+    monkeypatch.setattr(writer, "BULK", 5)
     deltas: list[Delta] = []
     store.follow_deltas(deltas.append)
     store.apply([*many(6), write(A, 1)])

@@ -14,8 +14,9 @@ from kg.errors import InvalidDocument
 from kg.rdf import by_graph, digest
 from kg.store.blanks import replay
 from kg.store.delta import Delta
-from kg.store.embedded import BULK, EmbeddedStore
+from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite, Lines
+from kg.store.writer import BULK
 
 GRAPH = "http://example.org/g"
 _NODES = st.sampled_from(["<http://a>", "<http://b>", "_:b0", "_:C1", "_:00ab", "_:5a5cfa64b2bb15b9a5f23eb8f0c0c2e3"])

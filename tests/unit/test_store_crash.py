@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[2]
 WRITER = """
 import os, sys, threading
 from pathlib import Path
-from kg.store import embedded
+from kg.store import writer
+from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 
-embedded.BULK, embedded.CHUNK = 20, 7
-store = embedded.EmbeddedStore(Path(sys.argv[1]))
+writer.BULK, writer.CHUNK = 20, 7
+store = EmbeddedStore(Path(sys.argv[1]))
 life = sys.argv[2]
 
 def lines(graph, value):
@@ -87,7 +88,7 @@ def agree(store: EmbeddedStore) -> None:
     assert {graph: digest(lines) for graph, lines in content.items()} == {
         graph: entry.digest for graph, entry in entries.items()
     }
-    in_engine = store._engine.named_graphs()
+    in_engine = store._engine.store.named_graphs()
     assert {each.value for each in in_engine} == set(entries)
     latest: dict[str, str | None] = {}
     generations: set[int] = set()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kg.errors import GraphOwned, PreconditionFailed
 from kg.rdf import digest
-from kg.store import embedded
+from kg.store import writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import ANY, GraphWrite, Lines
 
@@ -80,8 +80,8 @@ def test_any_sequence_of_writes_leaves_what_the_model_says(
 ) -> None:
     """Graphs, digests, owners, generations, outcomes, refusals and log are the model's, bulk-loaded or not."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(embedded, "BULK", bulk)
-        patched.setattr(embedded, "CHUNK", 2)
+        patched.setattr(writer, "BULK", bulk)
+        patched.setattr(writer, "CHUNK", 2)
         store, model = EmbeddedStore(), Model()
         try:
             for batch in batches:

@@ -1,0 +1,144 @@
+"""The engine of the embedded store: Oxigraph in one folder, its write-ahead log synced from here, its errors translated.
+
+After a failed write (a full disk, say) RocksDB refuses all later ones until it is opened again, although it can still be read. So
+an engine knows whether it has ``failed``; ``reopen`` makes it whole once there is room, and writes its log anew as tables,
+which also makes durable whatever the disk refused to sync.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyoxigraph as ox
+
+from kg.errors import InvalidDocument, StoreUnavailable
+from kg.rdf import digest
+from kg.store import blanks
+from kg.store.durability import Wal, unavailable
+from kg.store.protocol import Lines
+
+_LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
+
+
+class Engine:
+    """The quads in ``folder``. Raises ``StoreFull`` and ``StoreUnavailable``; ``InvalidDocument`` for text that is not legal."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.failed = False
+        self._wal = Wal(folder)
+        with translated("opened"):
+            self._opened: ox.Store | None = ox.Store(str(folder))
+
+    @property
+    def store(self) -> ox.Store:
+        """The open engine; raises ``StoreUnavailable`` when it is closed."""
+        if self._opened is None:
+            raise StoreUnavailable("the store is closed")
+        return self._opened
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the write-ahead log after the last sync."""
+        return self._wal.size
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+    def update(self, text: str) -> None:
+        """Run a ground update as one transaction; ``sync`` makes it durable."""
+        with self._writing():
+            blanks.replay(self.store, text)
+
+    def load(self, nquads: bytes) -> None:
+        """Bulk-load quads of new graphs: at once as tables of their own, durable and visible when this returns."""
+        with self._writing():
+            self.store.bulk_load(nquads, format=ox.RdfFormat.N_QUADS)
+
+    def sync(self) -> None:
+        """Wait until all that was committed is on disk."""
+        with self._writing():
+            self._wal.sync()
+
+    def flush(self) -> None:
+        """Write the memory out as tables, so that the log begins anew."""
+        with self._writing():
+            self.store.flush()
+            self._wal.size = self._wal.measure()
+
+    def optimize(self) -> None:
+        """Merge the tables: about a second for a million quads; others read and write meanwhile."""
+        with self._writing():
+            self.store.optimize()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with translated("written"):
+                yield
+        except StoreUnavailable:
+            self.failed = True
+            raise
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    def lines(self, graph: str) -> Lines:
+        """Return what a graph holds (nothing when it does not exist)."""
+        with translated("read"):
+            return lines_of(self.store, graph)
+
+    def digest(self, graph: str) -> str | None:
+        """Return the digest of a graph, None when it does not exist."""
+        with translated("read"):
+            return digest(self.lines(graph)) if self.store.contains_named_graph(ox.NamedNode(graph)) else None
+
+    def backup(self, folder: Path) -> None:
+        """Make ``folder`` a copy (hard links where it is on the same file system); others read and write meanwhile."""
+        with translated("read"):
+            self.store.backup(str(folder))
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+    def reopen(self) -> None:
+        """Open the engine again after a failure. Raises while there is no room, and stays readable then."""
+        if self._opened is not None:
+            with translated("written"):
+                self._make_sure_of_room()
+        self._opened = None
+        deadline = time.monotonic() + _LETTING_GO
+        while self._opened is None:
+            try:
+                with translated("opened"):
+                    self._opened = ox.Store(str(self.folder))
+            except StoreUnavailable:  # who reads just now still holds it
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        self.failed = False
+
+    def _make_sure_of_room(self) -> None:
+        """Reserve, for a moment, what opening will write: the log's content as tables, and a new log."""
+        with tempfile.TemporaryFile(dir=self.folder.parent) as probe:
+            os.posix_fallocate(probe.fileno(), 0, self._wal.measure() + (1 << 20))
+
+    def close(self) -> None:
+        """Let go of the engine."""
+        self._opened = None
+
+
+def lines_of(store: ox.Store, graph: str) -> Lines:
+    """Read one graph as lines."""
+    content = store.dump(from_graph=ox.NamedNode(graph), format=ox.RdfFormat.N_TRIPLES) or b""
+    return frozenset(content.decode().split("\n")) - {""}
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Turn the engine's and the system's errors into ours; ``what`` completes "the store cannot be …"."""
+    try:
+        yield
+    except SyntaxError as error:
+        raise InvalidDocument("a statement is not legal RDF: one of its IRIs is malformed") from error
+    except OSError as error:
+        raise unavailable(f"the store cannot be {what}", error) from error
