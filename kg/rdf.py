@@ -84,6 +84,19 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
     return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
 
 
+def ground(update: str, *, base: str) -> dict[str | None, Lines]:
+    """Return the statements of one ``INSERT DATA`` operation, per graph (None is the default graph); nothing is stored.
+
+    The gate must have passed the text. Raises ``InvalidDocument`` with the parser's own words.
+    """
+    scratch = ox.Store()
+    try:
+        scratch.update(update, base_iri=base)
+    except SyntaxError as error:
+        raise InvalidDocument(f"the update does not parse: {error.msg}") from error
+    return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
+
+
 def by_graph(nquads: bytes) -> dict[str | None, Lines]:
     """Sort canonical N-Quads (as the engine writes them) into lines per graph."""
     graphs: dict[str | None, set[str]] = {}

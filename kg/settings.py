@@ -128,6 +128,9 @@ class Settings(BaseSettings):
     )
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
     document_bytes: int = Field(1024 * 1024, ge=1024, description="Largest document accepted, in bytes.")
+    require_if_match: bool = Field(
+        False, description="Refuse (428) a write to a graph without If-Match or If-None-Match."
+    )
     query_bytes: int = Field(1024 * 1024, ge=1024, description="Longest SPARQL text accepted, in bytes.")
 
     @field_validator("base")

@@ -22,6 +22,7 @@ from kg.errors import (
     TooLarge,
 )
 from kg.iris import Iris
+from kg.neighbourhood import Following, Neighbourhood, neighbourhood
 from kg.rdf import JSONLD, Lines, Syntax
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
 from kg.tombstones import is_tombstone, tombstone
@@ -31,6 +32,7 @@ from ontology.vocabulary import WORKLOAD_KINDS
 USER = "user"
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _PAGE = 1000
+_PATCH_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,14 @@ class Subgraphs:
         if gone and not allow_gone:
             raise ResourceGone(f"{self._iris.short(iri)} was deleted; its tombstone remains", detail={"id": iri})
         return Subgraph(iri, stored.lines, stored.entry.digest, stored.entry.owner, gone)
+
+    def around(self, id: str, following: Following) -> Neighbourhood:
+        """Return the graph of an id or IRI with those that it is linked to; raises what ``read`` raises."""
+        live = self.read(id)
+        stored = self._store.read(live.iri)
+        if stored is None:  # removed since
+            raise ResourceNotFound(f"there is no {self._iris.short(live.iri)}", detail={"id": live.iri})
+        return neighbourhood(self._store, self._iris, stored, following)
 
     def live_entry(self, id: str) -> GraphEntry | None:
         """Return what is recorded about a graph that exists and is no tombstone."""
@@ -205,6 +215,30 @@ class Subgraphs:
         if written.outcome != "replaced":
             return written
         return Written(written.graph, "created", written.digest, written.generation)
+
+    def patch(
+        self,
+        id: str,
+        change: Callable[[Subgraph], Lines],
+        *,
+        owner: str = USER,
+        expected: str | Unconditional | None = ANY,
+    ) -> Written:
+        """Write what ``change`` makes of the graph as it is now; a write that comes between makes it look again.
+
+        Raises what ``read`` and ``put`` raise; with ``expected`` given, ``PreconditionFailed`` at once.
+        """
+        for _ in range(_PATCH_TRIES):
+            live = self.read(id)
+            if expected is not ANY and expected != live.digest:
+                break
+            try:
+                return self.put(live.iri, change(live), owner=owner, expected=live.digest)
+            except PreconditionFailed:
+                continue
+        raise PreconditionFailed(
+            f"{self._iris.short(live.iri)} has changed meanwhile", hint="read it again", detail={"digest": live.digest}
+        )
 
     def create(self, id: str, lines: Lines, *, owner: str = USER) -> Written:
         """Write a graph that must not exist (a tombstone does not count); raises ``AlreadyExists``."""

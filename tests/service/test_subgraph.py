@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ import httpx
 import pytest
 
 from kg import jsonld, rdf
+from tests.service.conftest import serving
 
 BASE = "https://kg.example/id/"
 JSONLD = {"Content-Type": "application/ld+json"}
@@ -217,15 +219,15 @@ def test_an_exporters_graph_is_not_a_users_to_write(http: httpx.Client) -> None:
         ("PUT", {"Content-Type": "image/png"}, 415),
         ("PUT", {}, 415),
         ("PUT", {"Content-Type": "text/turtle; charset=utf-16"}, 415),
-        ("PATCH", JSONLD, 405),
+        ("PATCH", JSONLD, 415),
     ],
 )
 def test_what_is_not_offered_is_named(http: httpx.Client, method: str, headers: dict[str, str], status: int) -> None:
     """A wrong media type or method gets its status; where there is a choice, the answer lists it."""
     answer = http.request(method, "/subgraph/prod/payments/deployment/checkout", content=b"x", headers=headers)
     assert answer.status_code == status
-    if status in (406, 415):
-        assert "text/turtle" in answer.json()["offered"]
+    offered = {"PATCH": "application/merge-patch+json"}.get(method, "text/turtle")
+    assert offered in answer.json()["offered"]
 
 
 @pytest.mark.parametrize(
@@ -244,3 +246,147 @@ def test_an_id_that_names_nothing_is_refused(http: httpx.Client, id: str) -> Non
     answer = http.get(f"/subgraph/{id}")
     assert answer.status_code in (400, 404)
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def patch(http: httpx.Client, path: str, content: str, kind: str, **headers: str) -> httpx.Response:
+    """PATCH a graph."""
+    return http.patch(path, content=content.encode(), headers={"Content-Type": kind, **headers})
+
+
+MERGE, UPDATE = "application/merge-patch+json", "application/sparql-update"
+
+
+def test_a_merge_patch_changes_what_it_names(http: httpx.Client, name: str) -> None:
+    """Null removes, a value replaces, the rest stays; the ETag is the new one, and the same patch again is no write."""
+    put(http, name, forecast(name))
+    path = f"/subgraph/forecast/{name}"
+    changed = patch(http, path, '{"model": "arima", "trainedTo": null}', MERGE)
+    assert (changed.status_code, changed.content) == (204, b"")
+    document = http.get(path).json()
+    assert document["model"] == "arima"
+    assert "trainedTo" not in document
+    assert document["horizon"] == "P1D"
+    assert http.get(path).headers["ETag"] == changed.headers["ETag"]
+    again = patch(http, path, '{"model": "arima"}', MERGE)
+    assert again.headers["ETag"] == changed.headers["ETag"]
+
+
+def test_a_ground_update_patches_this_graph_only(http: httpx.Client, name: str) -> None:
+    """DELETE DATA and INSERT DATA apply in order; another graph, a pattern or a blank node is refused and changes nothing."""
+    put(http, name, forecast(name))
+    path = f"/subgraph/forecast/{name}"
+    prefix = "PREFIX d: <https://w3id.org/drumlin/ns#> "
+    good = prefix + 'DELETE DATA { <> d:model "seasonal-naive" } ; INSERT DATA { GRAPH <> { <> d:model "a;}" } }'
+    assert patch(http, path, good, UPDATE).status_code == 204
+    assert http.get(path).json()["model"] == "a;}"
+    for bad, status in (
+        (prefix + f'INSERT DATA {{ GRAPH <{BASE}domain/x> {{ <{BASE}domain/x> d:name "x" }} }}', 422),
+        (prefix + "DELETE WHERE { ?s d:model ?o }", 403),
+        ("CLEAR ALL", 403),
+        (prefix + 'INSERT DATA { <> d:modle "x" }', 422),
+        (prefix + 'DELETE DATA { _:x d:model "x" }', 422),
+        ("INSERT DATA { <> ", 400),
+    ):
+        assert patch(http, path, bad, UPDATE).status_code == status, bad
+    assert http.get(path).json()["model"] == "a;}"
+
+
+@pytest.mark.parametrize(
+    ("content", "status"),
+    [
+        ('{"modle": "x"}', 422),
+        ('{"name": null}', 422),
+        ('{"id": "https://kg.example/id/domain/x"}', 422),
+        ("[1]", 422),
+        ("{", 422),
+        ('{"a": 1, "a": 2}', 422),
+        ('{"@context": "https://evil.example/context"}', 422),
+    ],
+)
+def test_a_patch_is_validated_whole(http: httpx.Client, name: str, content: str, status: int) -> None:
+    """What a patch would break is refused, and the graph stays as it was."""
+    put(http, name, forecast(name))
+    before = http.get(f"/subgraph/forecast/{name}").content
+    assert patch(http, f"/subgraph/forecast/{name}", content, MERGE).status_code == status
+    assert http.get(f"/subgraph/forecast/{name}").content == before
+
+
+def test_a_patch_needs_a_graph_that_lives(http: httpx.Client, name: str) -> None:
+    """404 where there is none, 410 where one was, 412 where it is another than expected, 409 where an exporter owns it."""
+    path = f"/subgraph/forecast/{name}"
+    assert patch(http, path, "{}", MERGE).status_code == 404
+    first = put(http, name, forecast(name)).headers["ETag"]
+    put(http, name, forecast(name, model="b"))
+    assert patch(http, path, '{"model": "c"}', MERGE, **{"If-Match": first}).status_code == 412
+    assert patch(http, path, '{"model": "c"}', MERGE, **{"If-Match": "*"}).status_code == 204
+    http.delete(path)
+    assert patch(http, path, "{}", MERGE).status_code == 410
+    owned = patch(http, "/subgraph/prod/payments/deployment/checkout", '{"version": "9"}', MERGE)
+    assert (owned.status_code, owned.json()["owner"]) == (409, "dump")
+
+
+def test_a_write_returns_the_representation_that_is_preferred(http: httpx.Client, name: str) -> None:
+    """Prefer: return=representation answers a write with the graph in the syntax accepted; minimal with headers only."""
+    wish = {"Prefer": "return=representation"}
+    created = put(http, name, forecast(name), **wish)
+    assert (created.status_code, created.json()) == (201, forecast(name))
+    assert created.headers["Preference-Applied"] == "return=representation"
+    path = f"/subgraph/forecast/{name}"
+    patched = patch(http, path, '{"model": "x"}', MERGE, Accept="text/turtle", **wish)
+    assert patched.status_code == 200
+    assert patched.headers["ETag"] == http.get(path + ".ttl").headers["ETag"]
+    assert 'drumlin:model "x"' in patched.text
+    minimal = put(http, name, forecast(name), Prefer="return=minimal")
+    assert (minimal.status_code, minimal.headers["Preference-Applied"]) == (204, "return=minimal")
+
+
+def test_depth_brings_what_is_linked(http: httpx.Client) -> None:
+    """Each step brings the graphs one link further, under their own names; the ETag is weak and is honoured."""
+    path = "/subgraph/prod/payments/deployment/checkout"
+    sizes = []
+    for depth in range(4):
+        answer = http.get(path, params={"depth": depth})
+        sizes.append(int(answer.headers.get("X-Drumlin-Graphs", 1)))
+        assert answer.headers["ETag"].startswith('W/"' if depth else '"')
+        assert (
+            http.get(path, params={"depth": depth}, headers={"If-None-Match": answer.headers["ETag"]}).status_code
+            == 304
+        )
+    assert sizes[0] == 1 < sizes[1] <= sizes[2] <= sizes[3] <= 100
+    near = http.get(path, params={"depth": 1}).json()["@graph"]
+    assert near[0]["id"] == f"{BASE}prod/payments/deployment/checkout"
+    assert f"{BASE}prod/-/namespace/payments" in {each["id"] for each in near}
+    quads = http.get(path, params={"depth": 1, "format": "nquads"}).content
+    assert set(rdf.parse(quads, rdf.NQUADS)) == {each["id"] for each in near}
+    assert http.get(path, params={"depth": 4}).status_code == 422
+
+
+def test_include_follows_only_what_it_names(http: httpx.Client) -> None:
+    """A term follows that link alone, incoming shows what links here, notes shows users' remarks; a misspelt one is refused."""
+    path = "/subgraph/prod/payments/deployment/checkout"
+
+    def included(what: str) -> set[str]:
+        return {each["id"].removeprefix(BASE) for each in http.get(path, params={"include": what}).json()["@graph"]}
+
+    assert included("partOf") == {"prod/payments/deployment/checkout", "prod/-/namespace/payments"}
+    assert any("/pod/" in each for each in included("incoming"))
+    assert http.get(path, params={"include": "partoff"}).status_code == 422
+    remark = {"id": f"{BASE}notes/prod/payments/deployment/checkout", "description": "owned by the shop team"}
+    notes = http.put("/subgraph/notes/prod/payments/deployment/checkout", json=remark, headers=JSONLD)
+    assert notes.status_code in (201, 204), notes.text
+    assert "notes/prod/payments/deployment/checkout" in included("notes")
+    assert "/doc/notes/prod/payments/deployment/checkout" in http.get(path).headers["Link"]
+
+
+def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
+    """With require_if_match a blind write is refused with 428, and one that says what it expects is taken."""
+    with (
+        serving("--store", str(tmp_path / "store"), environment={"DRUMLIN_REQUIRE_IF_MATCH": "true"}) as strict,
+        httpx.Client(base_url=strict.url) as http,
+    ):
+        assert put(http, "a", forecast("a")).status_code == 428
+        assert http.delete("/subgraph/forecast/a").status_code == 404
+        created = put(http, "a", forecast("a"), **{"If-None-Match": "*"})
+        assert created.status_code == 201
+        assert http.delete("/subgraph/forecast/a").status_code == 428
+        assert http.delete("/subgraph/forecast/a", headers={"If-Match": created.headers["ETag"]}).status_code == 204

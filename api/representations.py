@@ -1,0 +1,79 @@
+"""Graphs on the wire: one, or several together, as an RDF syntax, with the headers that say what they are.
+
+An ETag is ``"{digest}-{syntax}"``: strong for one graph in one syntax, weak for what was put together (a neighbourhood, a framed document).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from kg import jsonld, rdf
+from kg.neighbourhood import Neighbourhood
+from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
+from kg.subgraphs import Subgraph
+
+CONTEXT_LINK = f'<{jsonld.CONTEXT_IRI}>; rel="http://www.w3.org/ns/json-ld#context"; type="application/ld+json"'
+
+
+def write_graph(lines: Lines, iri: str, syntax: Syntax) -> bytes:
+    """Write one graph as ``syntax``; JSON-LD is compacted with our context."""
+    if syntax is JSONLD:
+        return pretty(jsonld.compact(lines, iri))
+    return rdf.serialize(lines, syntax, graph=iri)
+
+
+def write_graphs(graphs: Iterable[tuple[str, Lines]], syntax: Syntax) -> bytes:
+    """Write several graphs: each under its name where the syntax can name graphs, else their statements together."""
+    if syntax is JSONLD:
+        return pretty({"@context": jsonld.CONTEXT_IRI, "@graph": [named_graph(name, lines) for name, lines in graphs]})
+    if syntax in (NQUADS, TRIG):
+        return b"".join(rdf.serialize(lines, syntax, graph=name) for name, lines in graphs)
+    return rdf.serialize(frozenset().union(*(lines for _, lines in graphs)), syntax)
+
+
+def named_graph(name: str, lines: Lines) -> dict[str, Any]:
+    """Return one graph as a member of a JSON-LD document's ``@graph``."""
+    document = jsonld.compact(lines, name)
+    del document["@context"]
+    included = document.pop("@included", [])
+    return {"id": name, "@graph": [document, *included]}
+
+
+def pretty(document: Mapping[str, Any]) -> bytes:
+    """Write JSON for programs and people alike."""
+    return msgspec.json.format(msgspec.json.encode(document), indent=2)
+
+
+def etag(digest: str, syntax: Syntax, *, weak: bool = False) -> str:
+    """Return the ETag of a representation."""
+    return f'{"W/" if weak else ""}"{digest}-{syntax.name}"'
+
+
+def matches(header: str | None, tag: str) -> bool:
+    """Tell whether If-None-Match lists ``tag`` (weak comparison, RFC 9110 §13.1.2)."""
+    if not header:
+        return False
+    listed = [part.strip().removeprefix("W/") for part in header.split(",")]
+    return "*" in listed or tag.removeprefix("W/") in listed
+
+
+def headers_of(subgraph: Subgraph, tag: str, links: Iterable[str]) -> dict[str, str]:
+    """Return the headers of an entity's representation."""
+    return {
+        "ETag": tag,
+        "Vary": "Accept",
+        "Cache-Control": "no-cache",
+        "X-Drumlin-Owner": subgraph.owner,
+        "Link": ", ".join(links),
+    }
+
+
+def neighbours(found: Neighbourhood, syntax: Syntax, media_type: str, headers: dict[str, str]) -> Response:
+    """Answer with an entity and what it is linked to, and say how many graphs there are and how many were left out."""
+    counts = {"X-Drumlin-Graphs": str(len(found.graphs)), "X-Drumlin-Left-Out": str(found.left_out)}
+    content = write_graphs([(each.entry.graph, each.lines) for each in found.graphs], syntax)
+    return Response(content, media_type=media_type, headers={**headers, **counts})

@@ -1,0 +1,322 @@
+"""``/subgraph/{id}``: one entity's graph, in the syntax asked for.
+
+An ETag is ``"{digest}-{syntax}"``: strong for one representation; If-Match compares the digest alone, so an ETag got with Turtle guards
+a write made in JSON-LD. Conditional requests: RFC 9110 §13.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated
+from urllib.parse import quote, unquote
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from api import bodies
+from api.assembly import Parts, parts
+from api.negotiation import rdf_syntax, sent_syntax
+from api.representations import (
+    CONTEXT_LINK,
+    etag,
+    headers_of,
+    matches,
+    neighbours,
+    write_graph,
+)
+from kg import jsonld, patching, rdf
+from kg.errors import (
+    InvalidDocument,
+    InvalidInput,
+    PreconditionFailed,
+    PreconditionRequired,
+    ResourceGone,
+    UnsupportedSyntax,
+)
+from kg.neighbourhood import MAX_DEPTH, Following
+from kg.rdf import JSONLD, Lines, Syntax
+from kg.store.protocol import ANY, Unconditional, Written
+from kg.subgraphs import Subgraph
+
+router = APIRouter(tags=["subgraphs"])
+
+Service = Annotated[Parts, Depends(parts)]
+Accept = Annotated[str | None, Header()]
+IfMatch = Annotated[str | None, Header()]
+IfNoneMatch = Annotated[str | None, Header()]
+ContentType = Annotated[str | None, Header()]
+Prefer = Annotated[str | None, Header(description="return=minimal (default) or return=representation.")]
+Format = Annotated[str | None, Query(alias="format", description="Syntax of the answer; wins over Accept.")]
+
+
+def entity_id(
+    request: Request,
+    id: Annotated[
+        str, Path(description="Short id (prod/payments/deployment/checkout) or IRI, as text that is encoded once.")
+    ],
+) -> str:
+    """Return the id as the client wrote it: the server has decoded the path, and ids are percent-encoded text."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
+    written = re.sub(r"^/(?:subgraph|id|doc)/", "", path) or id
+    # A full IRI or a short id may also come as one segment, its slashes encoded: then it is decoded once, as a whole.
+    lower = written.lower()
+    whole = lower.startswith(("http%3a", "https%3a")) or ("/" not in written and "%2f" in lower)
+    return unquote(written) if whole else written
+
+
+EntityId = Annotated[str, Depends(entity_id)]
+_SUFFIXES = {each.suffix: each for each in rdf.SYNTAXES}
+
+
+def _digests(header: str) -> list[str]:
+    """Return the digests that an If-Match or If-None-Match header lists (weak marks and syntaxes are dropped)."""
+    found = (part.strip().removeprefix("W/").strip('"') for part in header.split(","))
+    return [each.partition("-")[0] for each in found if each]
+
+
+def _expected(service: Parts, iri: str, if_match: str | None, if_none_match: str | None) -> str | Unconditional | None:
+    """Turn the conditional headers into what the store checks under its lock."""
+    if if_match is None and if_none_match is None:
+        if service.settings.require_if_match:
+            raise PreconditionRequired(
+                "this service takes a write only with If-Match or If-None-Match",
+                hint="send the ETag that you have read as If-Match, or If-None-Match: * to create",
+            )
+        return ANY
+    entry = service.subgraphs.live_entry(iri)
+    current = entry.digest if entry else None
+    if if_none_match is not None:
+        if if_none_match.strip() != "*":
+            raise PreconditionFailed(
+                "If-None-Match on a write takes only *", hint="use If-Match to replace what you have read"
+            )
+        if current is not None:
+            raise PreconditionFailed(f"{iri} exists", detail={"digest": current})
+        return None
+    assert if_match is not None
+    if current is None or (if_match.strip() != "*" and current not in _digests(if_match)):
+        raise PreconditionFailed(
+            f"{iri} has changed since it was read", hint="read it again", detail={"digest": current}
+        )
+    return current
+
+
+def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None]:
+    """Read a suffix off the id; an id that exists as written wins over its reading as a suffix."""
+    head, dot, _ = id.rpartition(".")
+    suffix = id[len(head) :] if dot else ""
+    if suffix in _SUFFIXES and wanted is None and not service.subgraphs.exists(id):
+        return head, _SUFFIXES[suffix].name
+    return id, wanted
+
+
+Depth = Annotated[
+    int, Query(ge=0, le=MAX_DEPTH, description="How many links away entities are shown too, each with its graph.")
+]
+Include = Annotated[
+    str | None,
+    Query(
+        description="Comma-separated: notes, incoming (entities that link here too), or terms of links to follow (scheduledOn,managedBy).",
+        examples=["notes,managedBy"],
+    ),
+]
+
+
+@router.get("/subgraph/{id:path}", summary="Read one entity's graph")
+@router.head("/subgraph/{id:path}", include_in_schema=False)
+def read(
+    id: EntityId,
+    service: Service,
+    accept: Accept = None,
+    if_none_match: IfNoneMatch = None,
+    wanted: Format = None,
+    depth: Depth = 0,
+    include: Include = None,
+) -> Response:
+    """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
+
+    With ``depth`` or ``include`` the graphs around it come too, at most 100: ``X-Drumlin-Graphs`` says how many there are,
+    ``X-Drumlin-Left-Out`` how many more would have been.
+    """
+    id, wanted = _split(service, id, wanted)
+    return represent(service, id, accept, wanted, if_none_match, following(depth, include))
+
+
+def represent(
+    service: Parts, id: str, accept: str | None, wanted: str | None, if_none_match: str | None, around: Following
+) -> Response:
+    """Answer with the representation of an entity that a client asks for; 304 when it has it."""
+    syntax, media_type = rdf_syntax(accept, wanted)
+    subgraph = _live(service, id)
+    links = _links(service, subgraph, media_type)
+    if around.depth or around.notes:
+        found = service.subgraphs.around(id, around)
+        headers = headers_of(subgraph, etag(found.digest, syntax, weak=True), links)
+        if matches(if_none_match, headers["ETag"]):
+            return Response(status_code=304, headers=headers)
+        return neighbours(found, syntax, media_type, headers)
+    headers = headers_of(subgraph, etag(subgraph.digest, syntax), links)
+    if matches(if_none_match, headers["ETag"]):
+        return Response(status_code=304, headers=headers)
+    return Response(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
+
+
+def following(depth: int, include: str | None) -> Following:
+    """Read ``depth`` and ``include``; naming what to follow means one link at least. Raises ``InvalidInput``."""
+    named = {each.strip() for each in (include or "").split(",")} - {""}
+    notes, incoming = "notes" in named, "incoming" in named
+    links = named - {"notes", "incoming"}
+    unknown = sorted(each for each in links if jsonld.predicate(each) is None)
+    if unknown:
+        raise InvalidInput(f"include: {', '.join(unknown)} is not a term of the context", hint="see /context/v1.jsonld")
+    predicates = frozenset(name for each in links if (name := jsonld.predicate(each)))
+    return Following(max(depth, 1) if links or incoming else depth, predicates, incoming, notes)
+
+
+def _live(service: Parts, id: str) -> Subgraph:
+    """Read a graph; a tombstone is told within the error."""
+    try:
+        return service.subgraphs.read(id)
+    except ResourceGone as gone:
+        tombstone = service.subgraphs.read(id, allow_gone=True)
+        gone.detail["tombstone"] = jsonld.compact(tombstone.lines, tombstone.iri)
+        raise
+
+
+def _links(service: Parts, subgraph: Subgraph, media_type: str) -> Iterator[str]:
+    """Yield the Link header's parts: the thing itself, its other representations, remarks on it (RFC 8288)."""
+    short = service.iris.short(subgraph.iri)
+    yield f'<{subgraph.iri}>; rel="describes"'
+    for each in rdf.SYNTAXES:
+        if each.media_type != media_type:
+            yield f'<{service.settings.base}/doc/{short}{each.suffix}>; rel="alternate"; type="{each.media_type}"'
+    if not short.startswith("notes/") and service.subgraphs.exists(f"notes/{short}"):
+        yield f'<{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
+    if media_type == "application/json":
+        yield CONTEXT_LINK
+
+
+@router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
+async def put(
+    id: EntityId,
+    request: Request,
+    service: Service,
+    content_type: ContentType = None,
+    if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
+    prefer: Prefer = None,
+    accept: Accept = None,
+) -> Response:
+    """Make the graph hold exactly what the body says. 201 when it was not there, else 204; the same content changes nothing."""
+    syntax, data = await _sent(request, service, content_type)
+    iri = service.iris.expand(id)
+
+    def work() -> Response:
+        expected = _expected(service, iri, if_match, if_none_match)
+        written = service.subgraphs.put(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
+        return _written(service, iri, written, syntax, prefer, accept)
+
+    return await run_in_threadpool(work)
+
+
+@router.post("/subgraph/{id:path}", summary="Create one entity's graph")
+async def post(
+    id: EntityId,
+    request: Request,
+    service: Service,
+    content_type: ContentType = None,
+    prefer: Prefer = None,
+    accept: Accept = None,
+) -> Response:
+    """Create the graph: 201 and Location; 409 when it is there already."""
+    syntax, data = await _sent(request, service, content_type)
+    iri = service.iris.expand(id)
+
+    def work() -> Response:
+        written = service.subgraphs.create(iri, service.subgraphs.parse(data, syntax, iri))
+        return _written(service, iri, written, syntax, prefer, accept)
+
+    return await run_in_threadpool(work)
+
+
+@router.patch("/subgraph/{id:path}", summary="Change a part of one entity's graph")
+async def patch(
+    id: EntityId,
+    request: Request,
+    service: Service,
+    content_type: ContentType = None,
+    if_match: IfMatch = None,
+    prefer: Prefer = None,
+    accept: Accept = None,
+) -> Response:
+    """Apply a JSON merge-patch (null removes, arrays replace) or ground SPARQL Update; the result is validated as a whole."""
+    kind = (content_type or "").partition(";")[0].strip().lower()
+    if kind not in patching.MEDIA_TYPES:
+        raise UnsupportedSyntax(
+            f"a patch is sent as {' or '.join(patching.MEDIA_TYPES)}", detail={"offered": list(patching.MEDIA_TYPES)}
+        )
+    data = await bodies.body_of(request, service.settings.document_bytes)
+    iri = service.iris.expand(id)
+
+    def change(live: Subgraph) -> Lines:
+        if kind == patching.SPARQL_UPDATE:
+            return patching.updated(live.lines, iri, _text(data), max_bytes=service.settings.document_bytes)
+        return service.subgraphs.parse(patching.merged(live.lines, iri, data), JSONLD, iri)
+
+    def work() -> Response:
+        service.subgraphs.read(iri)  # 404 and 410 before 412
+        expected = _expected(service, iri, if_match, None)
+        written = service.subgraphs.patch(iri, change, expected=expected)
+        return _written(service, iri, written, JSONLD, prefer, accept)
+
+    return await run_in_threadpool(work)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidDocument("the patch is not UTF-8") from error
+
+
+async def _sent(request: Request, service: Parts, content_type: str | None) -> tuple[Syntax, bytes]:
+    syntax = sent_syntax(content_type)
+    return syntax, await bodies.body_of(request, service.settings.document_bytes)
+
+
+def _written(
+    service: Parts, iri: str, written: Written, syntax: Syntax, prefer: str | None, accept: str | None
+) -> Response:
+    """Answer a write: nothing but headers, or with ``Prefer: return=representation`` what the graph holds now (RFC 7240)."""
+    headers = {"X-Drumlin-Generation": str(written.generation)}
+    status = 204
+    if written.outcome == "created":
+        headers["Location"] = f"/subgraph/{service.iris.short(iri)}"
+        status = 201
+    wishes = {each.strip().lower().replace(" ", "") for each in (prefer or "").split(",")}
+    if "return=representation" in wishes:
+        syntax, media_type = rdf_syntax(accept)
+        now = service.subgraphs.read(iri)
+        headers |= {"ETag": etag(now.digest, syntax), "Preference-Applied": "return=representation"}
+        content = write_graph(now.lines, iri, syntax)
+        return Response(content, 201 if status == 201 else 200, headers=headers, media_type=media_type)
+    if "return=minimal" in wishes:
+        headers["Preference-Applied"] = "return=minimal"
+    headers["ETag"] = etag(written.digest or "", syntax)
+    return Response(status_code=status, headers=headers)
+
+
+@router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)
+async def delete(id: EntityId, service: Service, if_match: IfMatch = None) -> Response:
+    """Turn the graph into a tombstone: reading it gives 410 from now on; its runs are kept."""
+    iri = service.iris.expand(id)
+
+    def work() -> None:
+        service.subgraphs.read(iri)
+        service.subgraphs.delete(iri, expected=_expected(service, iri, if_match, None))
+
+    await run_in_threadpool(work)
+    return Response(status_code=204)
