@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
-from kg import jsonld, rdf
+from kg import framing, jsonld, rdf
 from kg.neighbourhood import Neighbourhood
 from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
 from kg.subgraphs import Subgraph
@@ -72,8 +72,20 @@ def headers_of(subgraph: Subgraph, tag: str, links: Iterable[str]) -> dict[str, 
     }
 
 
-def neighbours(found: Neighbourhood, syntax: Syntax, media_type: str, headers: dict[str, str]) -> Response:
+def neighbours(
+    found: Neighbourhood, syntax: Syntax, media_type: str, headers: dict[str, str], frame: str | None
+) -> Response:
     """Answer with an entity and what it is linked to, and say how many graphs there are and how many were left out."""
     counts = {"X-Drumlin-Graphs": str(len(found.graphs)), "X-Drumlin-Left-Out": str(found.left_out)}
-    content = write_graphs([(each.entry.graph, each.lines) for each in found.graphs], syntax)
+    graphs = [(each.entry.graph, each.lines) for each in found.graphs]
+    content = _framed(found, frame) if frame else write_graphs(graphs, syntax)
     return Response(content, media_type=media_type, headers={**headers, **counts})
+
+
+def _framed(found: Neighbourhood, frame: str) -> bytes:
+    """Shape the graphs together; a frame that names no thing is about the entity itself."""
+    own = frame.lstrip().startswith("{")
+    wanted = framing.read_frame(frame.encode()) if own else framing.frame_of(frame)
+    if not own or not {"id", "@id", "type", "@type"} & wanted.keys():
+        wanted = {**wanted, "id": found.graphs[0].entry.graph}
+    return pretty(framing.frame(frozenset().union(*(each.lines for each in found.graphs)), wanted))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from api import bodies
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax, sent_syntax
+from api.problems import NotAcceptable
 from api.representations import (
     CONTEXT_LINK,
     etag,
@@ -113,55 +115,75 @@ def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None
     return id, wanted
 
 
-Depth = Annotated[
-    int, Query(ge=0, le=MAX_DEPTH, description="How many links away entities are shown too, each with its graph.")
-]
-Include = Annotated[
-    str | None,
-    Query(
-        description="Comma-separated: notes, incoming (entities that link here too), or terms of links to follow (scheduledOn,managedBy).",
-        examples=["notes,managedBy"],
-    ),
-]
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a client wants to see of an entity."""
+
+    syntax: str | None
+    accept: str | None
+    known: str | None
+    around: Following
+    frame: str | None
+
+
+def wish(
+    accept: Accept = None,
+    if_none_match: IfNoneMatch = None,
+    wanted: Format = None,
+    depth: Annotated[
+        int, Query(ge=0, le=MAX_DEPTH, description="How many links away entities are shown too, each with its graph.")
+    ] = 0,
+    include: Annotated[
+        str | None,
+        Query(
+            description="Comma-separated: notes, incoming (entities that link here too), or terms of links to follow.",
+            examples=["notes,managedBy"],
+        ),
+    ] = None,
+    frame: Annotated[
+        str | None,
+        Query(
+            description="JSON-LD only: a class whose frame is taken, or a frame as JSON text.", examples=["Deployment"]
+        ),
+    ] = None,
+) -> Wish:
+    """Read what a client wants (FastAPI dependency)."""
+    return Wish(wanted, accept, if_none_match, following(depth, include), frame)
+
+
+Wanted = Annotated[Wish, Depends(wish)]
 
 
 @router.get("/subgraph/{id:path}", summary="Read one entity's graph")
 @router.head("/subgraph/{id:path}", include_in_schema=False)
-def read(
-    id: EntityId,
-    service: Service,
-    accept: Accept = None,
-    if_none_match: IfNoneMatch = None,
-    wanted: Format = None,
-    depth: Depth = 0,
-    include: Include = None,
-) -> Response:
+def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
 
     With ``depth`` or ``include`` the graphs around it come too, at most 100: ``X-Drumlin-Graphs`` says how many there are,
-    ``X-Drumlin-Left-Out`` how many more would have been.
+    ``X-Drumlin-Left-Out`` how many more would have been. With ``frame`` they are one document in the shape of the frame.
     """
-    id, wanted = _split(service, id, wanted)
-    return represent(service, id, accept, wanted, if_none_match, following(depth, include))
+    return represent(service, id, wanted)
 
 
-def represent(
-    service: Parts, id: str, accept: str | None, wanted: str | None, if_none_match: str | None, around: Following
-) -> Response:
+def represent(service: Parts, id: str, wanted: Wish) -> Response:
     """Answer with the representation of an entity that a client asks for; 304 when it has it."""
-    syntax, media_type = rdf_syntax(accept, wanted)
+    id, suffix = _split(service, id, wanted.syntax)
+    syntax, media_type = rdf_syntax(wanted.accept, suffix)
+    if wanted.frame and syntax is not JSONLD:
+        raise NotAcceptable(f"a frame shapes JSON-LD, not {syntax.name}", detail={"offered": [JSONLD.media_type]})
     subgraph = _live(service, id)
     links = _links(service, subgraph, media_type)
-    if around.depth or around.notes:
-        found = service.subgraphs.around(id, around)
-        headers = headers_of(subgraph, etag(found.digest, syntax, weak=True), links)
-        if matches(if_none_match, headers["ETag"]):
-            return Response(status_code=304, headers=headers)
-        return neighbours(found, syntax, media_type, headers)
-    headers = headers_of(subgraph, etag(subgraph.digest, syntax), links)
-    if matches(if_none_match, headers["ETag"]):
+    found = None
+    tag = etag(subgraph.digest, syntax)
+    if wanted.around.depth or wanted.around.notes or wanted.frame:
+        found = service.subgraphs.around(id, wanted.around)
+        tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, weak=True)
+    headers = headers_of(subgraph, tag, links)
+    if matches(wanted.known, tag):
         return Response(status_code=304, headers=headers)
-    return Response(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
+    if found is None:
+        return Response(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
+    return neighbours(found, syntax, media_type, headers, wanted.frame)
 
 
 def following(depth: int, include: str | None) -> Following:
