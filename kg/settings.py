@@ -13,13 +13,23 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AnyHttpUrl,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FileUrl,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from kg.errors import InvalidIdentifier, InvalidSettings
 from kg.iris import RESERVED, Iris
 
-DatasourceKind = Literal["prometheus", "loki", "grafana"]
+DatasourceKind = Literal["prometheus", "loki", "grafana", "influxdb", "jaeger", "parquet"]
 Reference = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$")]
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -63,13 +73,26 @@ class Credential(BaseModel):
     username: str | None = Field(None, description="User name for Basic authentication; absent for a Bearer token.")
 
 
+class TlsSettings(BaseModel):
+    """Whom a datasource's connections trust, and as whom they come; all are paths of PEM files."""
+
+    model_config = _FROZEN
+    ca: Path | None = Field(
+        None, description="Certificates of the CA that signed the server's; the system's when absent."
+    )
+    certificate: Path | None = Field(None, description="Client certificate, for servers that ask for one.")
+    key: Path | None = Field(None, description="Key of the client certificate, when it is not in the same file.")
+
+
 class DatasourceSettings(BaseModel):
     """One server that holds telemetry. Only datasources that stand here are ever fetched from."""
 
     model_config = _FROZEN
     name: str = Field(min_length=1, description="Name; becomes {base}/id/datasource/{name}.")
     kind: DatasourceKind = Field(description="What the server speaks.")
-    url: AnyHttpUrl = Field(description="Address that the API's path is appended to; no credentials inside.")
+    url: Annotated[
+        AnyHttpUrl | FileUrl, Field(description="Address that the API's path is appended to; no credentials inside.")
+    ]
     service: str | None = Field(
         None,
         pattern=r"^[^/]+/[^/]+$",
@@ -77,6 +100,14 @@ class DatasourceSettings(BaseModel):
     )
     tenant_header: TenantHeader | None = Field(None, description="Header that names the tenant.")
     credential: Credential | None = Field(None, description="Reference to the credential.")
+    tls: TlsSettings = Field(TlsSettings(), description="Certificates of its connections.")
+    parameters: dict[str, str] = Field(
+        {}, description="Sent with each query: dedup, partial_response (Thanos), nocache (VictoriaMetrics)."
+    )
+    headers: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]+$")], str] = Field(
+        {}, description="Sent with each request; for what is no credential."
+    )
+    database: str | None = Field(None, min_length=1, description="InfluxDB: name of the database.")
     labels: dict[str, str] = Field(
         {}, description="Label names that differ here: template's label → this server's label."
     )
@@ -99,10 +130,25 @@ class DatasourceSettings(BaseModel):
 
     @field_validator("url")
     @classmethod
-    def _no_credentials(cls, url: AnyHttpUrl) -> AnyHttpUrl:
+    def _no_credentials(cls, url: AnyHttpUrl | FileUrl) -> AnyHttpUrl | FileUrl:
         if url.username or url.password:
             raise ValueError("credentials inside a URL are not allowed; use 'credential'")
         return url
+
+    @field_validator("headers")
+    @classmethod
+    def _no_secret_headers(cls, headers: dict[str, str]) -> dict[str, str]:
+        if secret := {name.lower() for name in headers} & {"authorization", "cookie", "proxy-authorization"}:
+            raise ValueError(f"{', '.join(sorted(secret))} is a credential; use 'credential'")
+        return headers
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        if (self.url.scheme == "file") != (self.kind == "parquet"):
+            raise ValueError("a parquet datasource has a file:// url, and only such a one")
+        if (self.database is None) == (self.kind == "influxdb"):
+            raise ValueError("an influxdb datasource names its database, and only such a one")
+        return self
 
 
 class Settings(BaseSettings):
@@ -127,6 +173,11 @@ class Settings(BaseSettings):
         description="Labels that are kept (exact keys, or a prefix ending in *); all others are dropped.",
     )
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
+    series_cache_bytes: int = Field(
+        512 * 1024 * 1024,
+        ge=0,
+        description="Bytes of finished days of series that are kept beside the store; 0 keeps none.",
+    )
     document_bytes: int = Field(1024 * 1024, ge=1024, description="Largest document accepted, in bytes.")
     require_if_match: bool = Field(
         False, description="Refuse (428) a write to a graph without If-Match or If-None-Match."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,6 +31,24 @@ class Access:
     credential: Credential | None = None
     timeout: float = 30.0
     concurrency: int = 4
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @classmethod
+    def from_settings(cls, settings: DatasourceSettings) -> Self:
+        """Take it from the configuration."""
+        return cls(
+            settings.tenant_header,
+            settings.credential,
+            settings.timeout,
+            settings.concurrency,
+            settings.parameters,
+            settings.headers,
+            **dict(settings.tls),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +56,7 @@ class Datasource:
     """One server that holds telemetry. ``url`` has no trailing slash and no credentials; ``access`` None: resolve only.
 
     ``labels`` and ``jobs`` map a template's label and job names to this server's ('' drops the job matcher). ``logs`` tells
-    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope.
+    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's.
     """
 
     name: str
@@ -50,6 +69,7 @@ class Datasource:
     jobs: Mapping[str, str] = field(default_factory=dict)
     logs: Literal["all", "injected"] = "all"
     dashboards: Mapping[str, str] = field(default_factory=dict)
+    database: str | None = None
     access: Access | None = None
 
     @classmethod
@@ -66,7 +86,8 @@ class Datasource:
             jobs=settings.jobs,
             logs=settings.logs,
             dashboards={str(scope): url for scope, url in settings.dashboards.items()},
-            access=Access(settings.tenant_header, settings.credential, settings.timeout, settings.concurrency),
+            database=settings.database,
+            access=Access.from_settings(settings),
         )
 
     @classmethod
@@ -92,17 +113,19 @@ class Datasource:
 
 
 def clean_url(url: str) -> str:
-    """Return an http(s) URL without userinfo, query, fragment and trailing slashes; raises ``InvalidInput`` for others.
+    """Return an http(s) or file URL without userinfo, query, fragment and trailing slashes; raises ``InvalidInput`` for others.
 
     The message does not repeat the URL: it may hold a password.
     """
     try:
         parts = urlsplit(url)
         host = parts.netloc.rpartition("@")[2]
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
+        usable = (parts.scheme in ("http", "https") and bool(parts.hostname)) or (
+            parts.scheme == "file" and not host and parts.path.startswith("/")
+        )
         _ = parts.port  # out of range raises
     except ValueError as error:
         raise InvalidInput("the url of a datasource cannot be read") from error
     if not usable or any(character.isspace() for character in url):
-        raise InvalidInput("the url of a datasource must be http(s)://host[:port][/path]")
+        raise InvalidInput("the url of a datasource must be http(s)://host[:port][/path], or file:///path for Parquet")
     return urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))

@@ -9,17 +9,25 @@ import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import get_args
+
+import structlog
 
 from kg.errors import InvalidInput, ResourceNotFound
 from kg.iris import Iris, ObjectName
 from kg.jsonld import NAMESPACE
+from kg.settings import DatasourceKind
 from kg.store.protocol import Row, Store
+from kg.telemetry.asking import PodRun
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_url
 from kg.telemetry.describe import WORKLOAD_KINDS, Scope
 from kg.telemetry.durations import parse_duration
+from kg.telemetry.templates import Template
 
-MAX_PODS = 2000
-"""Pods of one workload in one window that are named one by one; beyond it the name pattern is asked for (128 kB of names)."""
+_log = structlog.get_logger()
+
+MAX_RUNS = 50_000
+"""Runs of one workload's pods in one window that are read; beyond it the name pattern is asked for."""
 
 _PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
@@ -37,11 +45,12 @@ _LOGS = """SELECT ?entity ?datasource WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:logs ; dcat:distribution ?at .
   ?at dcat:accessService ?datasource } LIMIT 100"""
 _RUNS = """?run drumlin:runOf ?pod ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"""
-_PODS = f"SELECT DISTINCT ?entity ?pod ?start WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_PODS + 1}"
+_PODS = f"SELECT ?entity ?pod ?start ?end WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_RUNS + 1}"
 _JOB_PODS = (
-    f"SELECT DISTINCT ?entity ?pod ?start WHERE {{ ?job drumlin:managedBy ?entity . ?pod drumlin:managedBy ?job . {_RUNS} FILTER(%s) }}"
-    f" LIMIT {MAX_PODS + 1}"
+    f"SELECT ?entity ?pod ?start ?end WHERE {{ ?job drumlin:managedBy ?entity . ?pod drumlin:managedBy ?job . {_RUNS} FILTER(%s) }}"
+    f" LIMIT {MAX_RUNS + 1}"
 )
+_TEMPLATE = "SELECT ?entity ?property ?value WHERE { ?entity a drumlin:MetricTemplate ; ?property ?value } LIMIT 100"
 _OWN_RUNS = (
     "SELECT ?entity ?start WHERE { ?run drumlin:runOf ?entity ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"
     " FILTER(%s) } ORDER BY ?start LIMIT 1"
@@ -49,6 +58,8 @@ _OWN_RUNS = (
 _DATASOURCES = """SELECT ?datasource ?name ?kind ?url ?domain ?interval WHERE {
   ?datasource a drumlin:Datasource ; drumlin:name ?name ; drumlin:datasourceType ?kind ; dcat:endpointURL ?url .
   OPTIONAL { ?datasource drumlin:domain ?domain } OPTIONAL { ?datasource drumlin:scrapeInterval ?interval } } LIMIT 1000"""
+
+_MAX_TEMPLATES = 2000
 
 _SCOPES: Mapping[str, Scope] = {
     "Pod": "Pod",
@@ -90,21 +101,13 @@ class StoredMetric:
     queries: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Pods:
-    """Names of the pods that ran in a window, and since when any of them is known; ``complete`` False: there were too many."""
-
-    names: tuple[str, ...]
-    since: datetime | None
-    complete: bool = True
-
-
 class TelemetryGraph:
     """Reads what resolving needs from a store."""
 
     def __init__(self, store: Store, iris: Iris) -> None:
         self._store = store
         self._iris = iris
+        self._templates: tuple[tuple[tuple[str, str], ...], tuple[Template, ...]] = ((), ())
 
     def entity(self, id_or_iri: str) -> Entity:
         """Find an entity by IRI or short id; raises ``ResourceNotFound``, with a near name where there is one."""
@@ -161,19 +164,36 @@ class TelemetryGraph:
         """Return the IRIs of the datasources that hold an entity's logs as its graph says."""
         return {row["datasource"] for row in self._ask(_LOGS, iri)}
 
-    def pods(self, entity: Entity, start: datetime, end: datetime) -> Pods:
-        """Return the pods whose runs overlap the span, of the workload itself and (for a CronJob) of its jobs."""
+    def pods(self, entity: Entity, start: datetime, end: datetime) -> tuple[PodRun, ...] | None:
+        """Return the runs of pods that overlap the span, of the workload itself and (for a CronJob) of its jobs; None: too many."""
         rows = self._ask(_PODS % _overlap(start, end), entity.iri)
         if entity.kind == "CronJob":
             rows += self._ask(_JOB_PODS % _overlap(start, end), entity.iri)
-        names, starts = set(), []
+        if len(rows) > MAX_RUNS:
+            return None
+        found = []
         for row in rows:
             parsed = self._iris.parse(row["pod"]).name
             if isinstance(parsed, ObjectName) and parsed.kind == "pod":  # a CronJob manages jobs, which run as well
-                names.add(parsed.name)
-                starts.append(_time(row["start"]))
-        complete = len(rows) <= MAX_PODS
-        return Pods(tuple(sorted(names)) if complete else (), min(starts, default=None), complete)
+                ended = _time(row["end"]).timestamp() if "end" in row else None
+                found.append(PodRun(parsed.name, _time(row["start"]).timestamp(), ended))
+        return tuple(found)
+
+    def templates(self) -> tuple[Template, ...]:
+        """Return the metric templates of the graph; those that cannot be used are left out and logged. Read again when one changes."""
+        entries = self._store.entries(prefix=f"{self._iris.root}template/", limit=_MAX_TEMPLATES)
+        now = tuple((each.graph, each.digest) for each in entries)
+        if now != self._templates[0]:
+            self._templates = now, tuple(found for each in entries if (found := self._template(each.graph)))
+        return self._templates[1]
+
+    def _template(self, iri: str) -> Template | None:
+        said = {row["property"]: row["value"] for row in self._ask(_TEMPLATE, iri)}
+        try:
+            return Template.read(iri, said) if said else None
+        except KeyError as error:
+            _log.warning("template_unusable", template=iri, missing=str(error))
+            return None
 
     def ran(self, entity: Entity, start: datetime, end: datetime) -> datetime | None:
         """Return when the entity's earliest run that overlaps the span began, or None when none does."""
@@ -184,7 +204,7 @@ class TelemetryGraph:
         """Yield the datasources that the graph describes; without access, since a document cannot grant it."""
         for row in self._store.look_up(_PREFIXES + _DATASOURCES):
             kind = _local(row["kind"])
-            if kind not in ("prometheus", "loki", "grafana"):
+            if kind not in get_args(DatasourceKind):
                 continue
             try:
                 url = clean_url(row["url"])

@@ -9,27 +9,35 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Self, get_args
+from typing import Any, Self, get_args
 
 import pyarrow as pa
 import structlog
 
 from kg.errors import DrumlinError, InvalidInput, TooLarge
+from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus
+from kg.telemetry.gathering import gather
 from kg.telemetry.missing import explain_absence
-from kg.telemetry.resolve import Resolution, Resolver
-from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of, place
+from kg.telemetry.resolution import Resolution, Unresolved
+from kg.telemetry.resolve import Resolver
+from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of
 
 _log = structlog.get_logger()
 
 MAX_VALUES = 20_000_000
-"""Largest table, in values: about 0.6 GB."""
+"""Largest table, in values: about 0.6 GB. A stream has no such limit."""
+PART_VALUES = 500_000
+"""Values of one part of a stream, at least one series: about 14 MB."""
 _THREADS = 8  # the number of requests at one time is each datasource's own
+_AHEAD = 24  # series that are fetched or wait for their turn in the order
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +95,39 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be fetched: which series, over which window, on which grid."""
+
+    wanted: tuple[tuple[str, str], ...]
+    window: Window
+    grid: Grid
+    gaps: Gaps = "null"
+    datasource: str | None = None
+    query: str | None = None
+
+    @property
+    def step(self) -> timedelta:
+        """Time between two points."""
+        return timedelta(seconds=self.grid.step)
+
+
 class History:
-    """Fetches series for entities of the graph. Blocks; may be used by many threads; ``close`` ends its connections."""
+    """Fetches series for entities of the graph. Blocks; may be used by many threads; ``close`` ends its connections.
+
+    ``days`` is where finished days are kept; without it every answer is fetched whole.
+    """
 
     def __init__(
-        self, resolver: Resolver, *, clock: Callable[[], datetime] = _now, sleep: Callable[[float], None] = time.sleep
+        self,
+        resolver: Resolver,
+        *,
+        days: DayCache | None = None,
+        clock: Callable[[], datetime] = _now,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._resolver = resolver
+        self._days = days
         self._clock = clock
         self._sleep = sleep
         self._clients: dict[str, Prometheus] = {}
@@ -106,13 +140,15 @@ class History:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, and the day cache."""
         with self._lock:
             for client in self._clients.values():
                 client.close()
             self._clients.clear()
+        if self._days:
+            self._days.close()
 
-    def fetch(
+    def plan(
         self,
         entities: str | Sequence[str],
         metrics: str | Sequence[str],
@@ -123,30 +159,63 @@ class History:
         step: Step = "auto",
         gaps: Gaps = "null",
         datasource: str | None = None,
-    ) -> Series:
-        """Fetch every metric of every entity (full IRIs or short ids) into one table.
+        query: str | None = None,
+        limit: int | None = MAX_VALUES,
+    ) -> Plan:
+        """Say what would be fetched: every metric of every entity (full IRIs or short ids); nothing is asked.
 
-        The window is ``start`` to ``end`` (default: now), or the ``last`` so much before ``end``. A series that cannot be had is listed in
-        ``failures``; when none can be had, the first one's error is raised: ``ResourceNotFound``, ``MetricMissing``,
-        ``SourceUnavailable``. Raises ``TooLarge`` before anything is asked, ``InvalidInput`` for a window or step that cannot be.
+        The window is ``start`` to ``end`` (now), or the ``last`` so much before ``end``. ``query`` is the caller's own PromQL, which
+        is limited to each entity. Raises ``TooLarge`` for more than ``limit`` values, ``InvalidInput`` for a window or step that cannot be.
         """
         if gaps not in get_args(Gaps):
             raise InvalidInput(f"{gaps!r} is no way to treat gaps", hint=f"there are {', '.join(get_args(Gaps))}")
         window = self._window(start, end, last)
-        wanted = [(entity, metric) for entity in _unique(entities) for metric in _unique(metrics)]
+        wanted = tuple((entity, metric) for entity in _unique(entities) for metric in _unique(metrics))
         if not wanted:
             raise InvalidInput("no entity or no metric was named")
-        chosen = choose_step(window, step, self._resolver.longest_scrape_interval)
-        grid = Grid.over(window, chosen)
-        if (values := grid.points * len(wanted)) > MAX_VALUES:
+        grid = Grid.over(window, choose_step(window, step, self._resolver.longest_scrape_interval))
+        values = grid.points * len(wanted)
+        if limit is not None and values > limit:
             raise TooLarge(
-                f"{len(wanted):,} series of {grid.points:,} points are {values:,} values; the limit is {MAX_VALUES:,}",
+                f"{len(wanted):,} series of {grid.points:,} points are {values:,} values; the limit is {limit:,}",
                 hint="take a longer step, a shorter window, or fewer entities at a time",
             )
-        results, failures = self._all(wanted, window, chosen, grid, gaps, datasource)
-        if not results:
-            raise failures[0].error
-        return _series(results, failures, grid, gaps)
+        return Plan(wanted, window, grid, gaps, datasource, query)
+
+    def fetch(self, entities: str | Sequence[str], metrics: str | Sequence[str], **options: Any) -> Series:
+        """Fetch what ``plan`` says into one table.
+
+        A series that cannot be had is listed in ``failures``; when none can be had, the first one's error is raised:
+        ``ResourceNotFound``, ``MetricMissing``, ``SourceUnavailable``. Raises what ``plan`` raises before anything is asked.
+        """
+        plan = self.plan(entities, metrics, **options)
+        whole = join(list(self.stream(plan)))
+        if not whole.queries:
+            raise whole.failures[0].error
+        return whole
+
+    def stream(self, plan: Plan) -> Iterator[Series]:
+        """Yield the series of a plan a part at a time, in its order and in bounded memory; closing the iterator ends the work."""
+        results: list[_Result] = []
+        failures: list[Failure] = []
+        most = max(1, PART_VALUES // plan.grid.points)
+        with closing(self._outcomes(plan)) as outcomes:
+            for outcome in outcomes:
+                if isinstance(outcome, Failure):
+                    failures.append(outcome)
+                else:
+                    results.append(outcome)
+                if len(results) + len(failures) == most:
+                    yield _series(results, failures, plan)
+                    results, failures = [], []
+        if results or failures:
+            yield _series(results, failures, plan)
+
+    def resolutions(self, plan: Plan) -> Iterator[Resolution | Unresolved]:
+        """Resolve what a plan would ask, and ask nothing."""
+        return self._resolver.resolve_many(
+            plan.wanted, plan.window, datasource=plan.datasource, step=plan.step, query=plan.query
+        )
 
     def _window(self, start: datetime | None, end: datetime | None, last: str | timedelta | None) -> Window:
         if (start is None) == (last is None):
@@ -154,46 +223,42 @@ class History:
         until = end or self._clock()
         return Window(start, until) if start else Window.last(last or timedelta(0), until)
 
-    def _all(
-        self,
-        wanted: Sequence[tuple[str, str]],
-        window: Window,
-        step: timedelta,
-        grid: Grid,
-        gaps: Gaps,
-        datasource: str | None,
-    ) -> tuple[list[_Result], list[Failure]]:
-        """Resolve one after the other (the store is near) while fetching goes on in threads; keep the order."""
-        running: list[tuple[Key, Future[_Result] | DrumlinError]] = []
-        with ThreadPoolExecutor(min(_THREADS, len(wanted)), "history") as pool:
-            for entity, metric in wanted:
-                try:
-                    resolution = self._resolver.resolve(entity, metric, window, datasource=datasource, step=step)
-                except DrumlinError as error:
-                    running.append((Key(entity, metric), error))
+    def _outcomes(self, plan: Plan) -> Generator[_Result | Failure, None, None]:
+        """Resolve one after the other while earlier ones are fetched in threads; never more than ``_AHEAD`` of them; keep the order."""
+        pool = ThreadPoolExecutor(min(_THREADS, len(plan.wanted)), "history")
+        running: deque[tuple[Key, Future[_Result] | DrumlinError]] = deque()
+        try:
+            for found in self.resolutions(plan):
+                if isinstance(found, Unresolved):
+                    running.append((Key(found.entity, found.metric), found.error))
                 else:
-                    key = Key(self._resolver.short(resolution.entity), metric)
-                    running.append((key, pool.submit(self._one, key, resolution, grid, gaps)))
-        return _settle(running)
+                    key = Key(self._resolver.short(found.entity), found.metric)
+                    running.append((key, pool.submit(self._one, key, found, plan)))
+                while len(running) >= _AHEAD or (running and _is_done(running[0][1])):
+                    yield _settled(*running.popleft())
+            while running:
+                yield _settled(*running.popleft())
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
-    def _one(self, key: Key, resolution: Resolution, grid: Grid, gaps: Gaps) -> _Result:
+    def _one(self, key: Key, resolution: Resolution, plan: Plan) -> _Result:
+        grid = plan.grid
         client = self._client(self._resolver.datasource(resolution))
-        fetched = client.series(resolution.query, grid)
-        if not any(len(part.seconds) for part in fetched.parts):
+        gathered = gather(client, resolution, grid, self._days, self._clock())
+        missing = gathered.values.null_count
+        if missing == grid.points and not gathered.not_finite:
             raise explain_absence(client, resolution.query, *grid.window)
-        placed = place(fetched.parts, grid)
-        missing = placed.values.null_count
-        values = fill(placed.values, gaps)
-        said = [f"{resolution.datasource}: {warning}" for warning in fetched.warnings]
-        if placed.not_finite:
-            said.append(f"{placed.not_finite} values were not finite (NaN or Inf) and are null")
+        values = fill(gathered.values, plan.gaps)
+        said = [f"{resolution.datasource}: {warning}" for warning in gathered.warnings]
+        if gathered.not_finite:
+            said.append(f"{gathered.not_finite} values were not finite (NaN or Inf) and are null")
         if filled := missing - values.null_count:
-            said.append(f"{filled} of {grid.points} points were missing and are filled ({gaps})")
+            said.append(f"{filled} of {grid.points} points were missing and are filled ({plan.gaps})")
         return _Result(
             resolution=resolution,
             column=Column(key, resolution.unit, values),
             coverage=(grid.points - missing) / grid.points,
-            gaps=gaps_of(placed.values, grid),
+            gaps=gaps_of(gathered.values, grid),
             warnings=tuple(f"{key.unique_id} {key.metric}: {each}" for each in (*resolution.warnings, *said)),
         )
 
@@ -208,28 +273,41 @@ def _unique(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(dict.fromkeys(names))
 
 
-def _settle(running: Sequence[tuple[Key, Future[_Result] | DrumlinError]]) -> tuple[list[_Result], list[Failure]]:
-    results: list[_Result] = []
-    failures: list[Failure] = []
-    for key, outcome in running:
-        try:
-            if isinstance(outcome, DrumlinError):
-                raise outcome
-            results.append(outcome.result())
-        except DrumlinError as error:
-            _log.info("series_failed", entity=key.unique_id, metric=key.metric, reason=str(error))
-            failures.append(Failure(key, error))
-    return results, failures
+def _is_done(outcome: Future[_Result] | DrumlinError) -> bool:
+    return isinstance(outcome, DrumlinError) or outcome.done()
 
 
-def _series(results: Sequence[_Result], failures: Sequence[Failure], grid: Grid, gaps: Gaps) -> Series:
+def _settled(key: Key, outcome: Future[_Result] | DrumlinError) -> _Result | Failure:
+    try:
+        if isinstance(outcome, DrumlinError):
+            raise outcome
+        return outcome.result()
+    except DrumlinError as error:
+        _log.info("series_failed", entity=key.unique_id, metric=key.metric, reason=str(error))
+        return Failure(key, error)
+
+
+def _series(results: Sequence[_Result], failures: Sequence[Failure], plan: Plan) -> Series:
     failed = [f"{each.key.unique_id} {each.key.metric} is missing: {each.error}" for each in failures]
     return Series(
-        table=assemble([result.column for result in results], grid, gaps),
-        grid=grid,
+        table=assemble([result.column for result in results], plan.grid, plan.gaps),
+        grid=plan.grid,
         queries=tuple(result.resolution for result in results),
         coverage={result.column.key: result.coverage for result in results},
         gaps={result.column.key: result.gaps for result in results},
         warnings=(*failed, *(warning for result in results for warning in result.warnings)),
         failures=tuple(failures),
+    )
+
+
+def join(parts: Sequence[Series]) -> Series:
+    """Return the parts of a stream (one at least) as one."""
+    return Series(
+        table=pa.concat_tables([part.table for part in parts]).unify_dictionaries(),
+        grid=parts[0].grid,
+        queries=tuple(query for part in parts for query in part.queries),
+        coverage={key: share for part in parts for key, share in part.coverage.items()},
+        gaps={key: found for part in parts for key, found in part.gaps.items()},
+        warnings=tuple(warning for part in parts for warning in part.warnings),
+        failures=tuple(failure for part in parts for failure in part.failures),
     )

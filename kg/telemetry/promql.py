@@ -210,6 +210,8 @@ def selectors(query: str) -> list[Selector]:
         if isinstance(expression, promql_parser.MatrixSelector):
             expression = expression.vector_selector
         if isinstance(expression, promql_parser.VectorSelector):
+            if expression.matchers.or_matchers:
+                raise InvalidDocument("matchers joined by or are not supported")
             matchers = _matchers(expression)
             named = [each.value for each in matchers if each.label == "__name__" and each.operator == "="]
             metric = expression.name or (named[0] if named else "")
@@ -218,6 +220,55 @@ def selectors(query: str) -> list[Selector]:
 
     promql_parser.walk(parse(query), visit)
     return list(found)
+
+
+_WORDS = frozenset({"bool", "offset", "and", "or", "unless", "atan2", "inf", "nan"}) | _GROUPING
+
+
+def enforce(query: str, matchers: tuple[Matcher, ...]) -> str:
+    """Return a query of a caller's in which every selector has ``matchers`` too, so that it can only see their series.
+
+    The text of the query is kept, the matchers are put into it token by token, and what comes out is parsed and checked.
+    Raises ``InvalidInput`` for what is not PromQL or cannot be limited.
+    """
+    try:
+        parse(query)
+        limited = "".join(_limited(list(_tokens(query)), ",".join(map(str, matchers))))
+        found = selectors(limited)
+    except InvalidDocument as error:
+        raise InvalidInput(str(error), hint="write PromQL without the entity's own matchers") from error
+    wanted = set(matchers)
+    if not found or any(wanted - set(each.matchers) for each in found):
+        raise InvalidInput(
+            "the query cannot be limited to the entity", hint='write plain selectors: metric{label="value"}'
+        )
+    return limited
+
+
+def _limited(tokens: list[_Token], matchers: str) -> Iterator[str]:
+    """Yield the texts of the tokens, with the matchers in every selector."""
+    grouping = enclosed = False  # inside by (…), inside {…} or […]
+    for position, token in enumerate(tokens):
+        after = next((each for each in tokens[position + 1 :] if each.kind != "space"), _Token("space", ""))
+        yield token.text
+        if token.text in ("{", "["):
+            enclosed = True
+            if token.text == "{":
+                yield matchers if after.text == "}" or not matchers else matchers + ","
+        elif token.text in ("}", "]"):
+            enclosed = False
+        elif token.text == "(" and _before(tokens, position).text.lower() in _GROUPING:
+            grouping = True
+        elif token.text == ")":
+            grouping = False
+        elif matchers and not (grouping or enclosed) and _is_metric(token, after) and after.text != "{":
+            yield f"{{{matchers}}}"
+
+
+def _is_metric(token: _Token, after: _Token) -> bool:
+    """Tell whether a name outside braces and groupings is a metric's: no function, no aggregation, no keyword."""
+    aggregates = after.text == "(" or after.text.lower() in ("by", "without")
+    return token.kind == "name" and not aggregates and token.text.lower() not in _WORDS
 
 
 def select(selector: Selector, matchers: tuple[Matcher, ...]) -> str:

@@ -6,89 +6,75 @@ or recording rule of the server has to know whose they were. Blocking, thread-sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import chain
-from typing import Any, Literal
 
-from kg.errors import ResourceNotFound
+from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris
 from kg.store.protocol import Store
 from kg.telemetry import curl, logql, promql
+from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
-from kg.telemetry.durations import iso_duration
-from kg.telemetry.fetch.prometheus import RANGE_PATH
-from kg.telemetry.graph import MAX_PODS, Entity, StoredMetric, TelemetryGraph
-from kg.telemetry.quoting import any_of, literally
-from kg.telemetry.series import MAX_POINTS, Grid, Step, Window, choose_step, rate_window
+from kg.telemetry.graph import MAX_RUNS, Entity, TelemetryGraph
+from kg.telemetry.quoting import any_of
+from kg.telemetry.resolution import (
+    How,
+    Resolution,
+    Unresolved,
+    iso,
+    metric_resolution,
+    nanoseconds,
+    step_warnings,
+)
+from kg.telemetry.series import Grid, Step, Window, choose_step, moment, rate_window
 from kg.telemetry.templates import Catalogue, Template, did_you_mean
 
 LOKI_RANGE_PATH = "/loki/api/v1/query_range"
 _LOKI_LIMIT = "5000"  # lines; Loki's own default maximum
 
-How = Literal["runs", "pattern", "node", "all", "stored"]
-"""What picks the series: pods the runs know, the pattern of pods' names, the node's name, nothing (all nodes), a stored query."""
-
-
-@dataclass(frozen=True, slots=True)
-class Resolution:
-    """A runnable query. For logs ``metric`` is ``logs`` and ``unit`` is ``1``.
-
-    ``query`` covers ``start`` to ``end`` every ``step`` at ``endpoint``; ``pods`` are the names it asks for (none for a
-    pattern). ``fetchable``: the service itself may fetch it, because the datasource is configured.
-    """
-
-    entity: str
-    metric: str
-    unit: str
-    quantity: str
-    metric_type: str
-    datasource: str
-    datasource_iri: str
-    endpoint: str
-    query: str
-    start: datetime
-    end: datetime
-    step: timedelta
-    pods: tuple[str, ...]
-    selector: How
-    curl: str
-    fetchable: bool
-    warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON has it: keys as the context writes them, times in ISO 8601 UTC, the step as an ISO 8601 duration."""
-        return {
-            "entity": self.entity,
-            "metric": self.metric,
-            "unit": self.unit,
-            "quantity": self.quantity,
-            "metricType": self.metric_type,
-            "datasource": self.datasource,
-            "accessService": self.datasource_iri,
-            "endpoint": self.endpoint,
-            "query": self.query,
-            "start": _iso(self.start),
-            "end": _iso(self.end),
-            "step": iso_duration(self.step),
-            "pods": list(self.pods),
-            "selector": self.selector,
-            "curl": self.curl,
-            "fetchable": self.fetchable,
-            "warnings": list(self.warnings),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Which pods are asked for: a regular expression, the names in it, how they were found and what to know about it."""
+    """Which pods are asked for: their runs, or a regular expression of names; how they were found and what to know about it."""
 
     pattern: str | None
-    names: tuple[str, ...]
+    runs: tuple[PodRun, ...] | None
     how: How
     warnings: tuple[str, ...] = ()
+
+
+class _Read:
+    """What one request has read of the graph already: each entity once, however many of its metrics are asked for."""
+
+    def __init__(self, graph: TelemetryGraph) -> None:
+        self._graph = graph
+        self._entities: dict[str, Entity] = {}
+        self._stored: dict[str, frozenset[str]] = {}
+        self._runs: dict[tuple[str, datetime], tuple[PodRun, ...] | None] = {}
+        self._ran: dict[tuple[str, datetime], datetime | None] = {}
+
+    def entity(self, name: str) -> Entity:
+        if name not in self._entities:
+            self._entities[name] = self._graph.entity(name)
+        return self._entities[name]
+
+    def stored(self, describer: str) -> frozenset[str]:
+        if describer not in self._stored:
+            self._stored[describer] = self._graph.metrics(describer)
+        return self._stored[describer]
+
+    def runs(self, entity: Entity, start: datetime, end: datetime) -> tuple[PodRun, ...] | None:
+        if (entity.iri, start) not in self._runs:
+            self._runs[entity.iri, start] = self._graph.pods(entity, start, end)
+        return self._runs[entity.iri, start]
+
+    def ran(self, entity: Entity, start: datetime, end: datetime) -> datetime | None:
+        if (entity.iri, start) not in self._ran:
+            self._ran[entity.iri, start] = self._graph.ran(entity, start, end)
+        return self._ran[entity.iri, start]
 
 
 class Resolver:
@@ -101,6 +87,7 @@ class Resolver:
         self._iris = iris
         self._configured = tuple(datasources)
         self._catalogue = catalogue or Catalogue.shipped()
+        self._merged: tuple[tuple[Template, ...], Catalogue] = ((), self._catalogue)
 
     @property
     def longest_scrape_interval(self) -> timedelta:
@@ -118,15 +105,66 @@ class Resolver:
         return next(each for each in everywhere if each.iri == resolution.datasource_iri)
 
     def resolve(
-        self, entity: str, metric: str, window: Window, *, datasource: str | None = None, step: Step = None
+        self,
+        entity: str,
+        metric: str,
+        window: Window,
+        *,
+        datasource: str | None = None,
+        step: Step = None,
+        query: str | None = None,
     ) -> Resolution:
         """Resolve one metric of one entity (IRI or short id); ``datasource`` is a name or IRI.
 
-        Raises ``InvalidIdentifier``, ``InvalidInput`` (window, step), ``ResourceNotFound`` for an unknown entity, metric or datasource.
+        ``query`` is the caller's own PromQL; every selector of it is limited to the entity, and ``metric`` is only its name then.
+        Raises ``InvalidIdentifier``, ``InvalidInput`` (window, step, query), ``ResourceNotFound`` (entity, metric, datasource).
         """
+        return self._resolve(_Read(self._graph), self._known(), entity, metric, window, datasource, step, query)
+
+    def resolve_many(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        window: Window,
+        *,
+        datasource: str | None = None,
+        step: Step = None,
+        query: str | None = None,
+    ) -> Iterator[Resolution | Unresolved]:
+        """Resolve (entity, metric) after (entity, metric), in order; one that cannot be resolved says why and stops no other."""
+        read, catalogue = _Read(self._graph), self._known()
+        for entity, metric in pairs:
+            try:
+                yield self._resolve(read, catalogue, entity, metric, window, datasource, step, query)
+            except DrumlinError as error:
+                yield Unresolved(entity, metric, error)
+
+    def metrics_of(self, entity: str) -> list[str]:
+        """Return the names of the metrics that an entity has; raises ``ResourceNotFound``."""
         found = self._graph.entity(entity)
         stored = self._graph.metrics(found.describer)
-        template = self._template(found, metric, stored)
+        return sorted(stored) or [each.metric for each in self._known().for_scope(found.scope)]
+
+    def _known(self) -> Catalogue:
+        """Return the templates: those of the graph, which users can add to and replace, over the shipped ones."""
+        of_graph = self._graph.templates()
+        if self._merged[0] is not of_graph:
+            self._merged = of_graph, self._catalogue.with_(of_graph) if of_graph else self._catalogue
+        return self._merged[1]
+
+    def _resolve(
+        self,
+        read: _Read,
+        catalogue: Catalogue,
+        entity: str,
+        metric: str,
+        window: Window,
+        datasource: str | None,
+        step: Step,
+        custom: str | None,
+    ) -> Resolution:
+        found = read.entity(entity)
+        stored = read.stored(found.describer)
+        template = _own(found, metric) if custom else self._template(catalogue, found, metric, stored)
         candidates = self._candidates(found, "prometheus", datasource, by_hand=template is None)
         if template is None:
             return self._as_stored(found, metric, candidates, window, step)
@@ -134,13 +172,20 @@ class Resolver:
         chosen_step = choose_step(window, step, server.scrape_interval)
         grid = Grid.over(window, chosen_step)
         span = rate_window(chosen_step, server.scrape_interval)
-        pods = self._pods(found, window.start - span, window.end)
-        subject = self._subject(found, stored, pods.pattern)
-        if why := subject.lacks(metric):
+        if why := self._subject(found, stored, None).lacks(metric):
             raise ResourceNotFound(f"{self.short(found.iri)} has no {metric}: {why}", detail={"entity": found.iri})
-        query = promql.render(template.query, subject.values, window=span, datasource=server)
-        warnings = (*pods.warnings, *_step_warnings(template, chosen_step, span, server))
-        return _metric_resolution(found, template, server, query, grid, pods, warnings)
+        reach = max(span, timedelta(seconds=LOOKBACK))
+        pods = self._pods(read, found, window.start - reach, window.end)
+
+        def write(pattern: str | None) -> str:
+            if custom:
+                return promql.enforce(custom, _limits(found, pattern, server))
+            values = self._subject(found, stored, pattern).values
+            return promql.render(template.query, values, window=span, datasource=server)
+
+        question = Question(write, pods.runs, pods.pattern, int(reach.total_seconds()))
+        warnings = (*pods.warnings, *step_warnings(template, chosen_step, span, server))
+        return metric_resolution(found, template, server, question, grid, pods.how, warnings)
 
     def resolve_logs(self, entity: str, window: Window, *, datasource: str | None = None) -> Resolution:
         """Resolve the logs of a workload or pod; raises as ``resolve`` does."""
@@ -159,12 +204,13 @@ class Resolver:
                 hint="annotate its pods with fluentd-sidecar-injector.h3poteto.dev/injection, or name another datasource",
             )
         server = holders[0]
-        pods = self._pods(found, window.start, window.end)
-        query = logql.selector(found.namespace, pods.pattern or "", server)
+        pods = self._pods(_Read(self._graph), found, window.start, window.end)
+        names = tuple(sorted({run.name for run in pods.runs or ()}))
+        query = logql.selector(found.namespace, any_of(names) if names else pods.pattern or "", server)
         form = {
             "query": query,
-            "start": _nanoseconds(window.start),
-            "end": _nanoseconds(window.end),
+            "start": nanoseconds(window.start),
+            "end": nanoseconds(window.end),
             "limit": _LOKI_LIMIT,
             "direction": "forward",
         }
@@ -181,7 +227,7 @@ class Resolver:
             start=window.start.astimezone(UTC),
             end=window.end.astimezone(UTC),
             step=timedelta(0),
-            pods=pods.names,
+            pods=names,
             selector=pods.how,
             curl=curl.command(server, LOKI_RANGE_PATH, form),
             fetchable=False,
@@ -189,14 +235,14 @@ class Resolver:
         )
 
     # -- the parts of it ----------------------------------------------------------------------------------------------
-    def _template(self, entity: Entity, metric: str, stored: frozenset[str]) -> Template | None:
+    def _template(self, catalogue: Catalogue, entity: Entity, metric: str, stored: frozenset[str]) -> Template | None:
         """Return the template, or None when only the graph knows the metric (somebody described it by hand)."""
         try:
-            return self._catalogue.find(entity.scope, metric)
+            return catalogue.find(entity.scope, metric)
         except ResourceNotFound as error:
             if metric in stored:
                 return None
-            known = [each.metric for each in self._catalogue.for_scope(entity.scope)]
+            known = [each.metric for each in catalogue.for_scope(entity.scope)]
             raise ResourceNotFound(
                 f"{self.short(entity.iri)} has no metric {metric[:80]!r}",
                 hint=did_you_mean(metric, {*known, *stored}),
@@ -241,35 +287,34 @@ class Resolver:
             )
         return sorted(known, key=lambda each: (each.access is None, each.domain != entity.domain))
 
-    def _pods(self, entity: Entity, start: datetime, end: datetime) -> _Chosen:
+    def _pods(self, read: _Read, entity: Entity, start: datetime, end: datetime) -> _Chosen:
         """Choose the pods to ask for: exactly those that ran in the span where the graph knows them."""
         if entity.scope == "Node":
-            return _Chosen(None, (), "node")
+            return _Chosen(None, None, "node")
         if entity.scope in ("Domain", "Cluster"):
-            return _Chosen(None, (), "all")
+            return _Chosen(None, None, "all")
         if entity.scope == "Pod":
-            ran = self._graph.ran(entity, start, end)
+            ran = read.ran(entity, start, end)
             warnings = () if ran else ("the pod did not run in the window, as far as the graph knows",)
-            return _Chosen(literally(entity.name), (entity.name,), "runs", warnings)
-        pods = self._graph.pods(entity, start, end)
-        if pods.names:
-            return _Chosen(any_of(pods.names), pods.names, "runs", self._unknown_before(entity, pods.since, start, end))
-        reason = (
-            "no pod of it is known to have run in the window"
-            if pods.complete
-            else f"it had more than {MAX_PODS:,} pods"
-        )
+            return _Chosen(None, (PodRun(entity.name, 0, None),), "runs", warnings)
+        runs = read.runs(entity, start, end)
         pattern = pod_names(entity.kind, entity.name)
-        return _Chosen(pattern, (), "pattern", (f"{reason}, so the pattern of its pods' names is asked for",))
+        if runs:
+            since = moment(int(min(run.start for run in runs)))
+            return _Chosen(pattern, runs, "runs", self._unknown_before(read, entity, since, start, end))
+        reason = (
+            f"it had more than {MAX_RUNS:,} pods" if runs is None else "no pod of it is known to have run in the window"
+        )
+        return _Chosen(pattern, None, "pattern", (f"{reason}, so the pattern of its pods' names is asked for",))
 
     def _unknown_before(
-        self, entity: Entity, since: datetime | None, start: datetime, end: datetime
+        self, read: _Read, entity: Entity, since: datetime, start: datetime, end: datetime
     ) -> tuple[str, ...]:
         """Warn when the workload is older than all that is known of its pods, so that earlier ones may be left out."""
-        began = self._graph.ran(entity, start, end)
-        if since is None or began is None or max(began, start) >= since - timedelta(minutes=5):
+        began = read.ran(entity, start, end)
+        if began is None or max(began, start) >= since - timedelta(minutes=5):
             return ()
-        return (f"none of its pods is known before {_iso(since)}: one that had ended by then is not asked for",)
+        return (f"none of its pods is known before {iso(since)}: one that had ended by then is not asked for",)
 
     def _as_stored(
         self, entity: Entity, name: str, candidates: list[Datasource], window: Window, step: Step
@@ -282,58 +327,24 @@ class Resolver:
         query = metric.queries[server.iri]
         promql.parse(query)
         grid = Grid.over(window, choose_step(window, step, server.scrape_interval))
-        return _metric_resolution(entity, metric, server, query, grid, _Chosen(None, (), "stored"), ())
+        return metric_resolution(entity, metric, server, Question(lambda _: query), grid, "stored", ())
 
 
-def _metric_resolution(
-    entity: Entity,
-    metric: Template | StoredMetric,
-    server: Datasource,
-    query: str,
-    grid: Grid,
-    pods: _Chosen,
-    warnings: tuple[str, ...],
-) -> Resolution:
-    start, end = grid.window
-    if grid.points > MAX_POINTS:
-        warnings += (
-            f"{grid.points:,} points are more than one query may ask for ({MAX_POINTS:,}); history asks in parts",
+def _own(entity: Entity, name: str) -> Template:
+    """Return what a caller's own PromQL is taken for: nobody says its unit or quantity."""
+    return Template(name, name, entity.scope, "", "metrics", "", "1", "gauge", "", "prometheus", "")
+
+
+def _limits(entity: Entity, pods: str | None, server: Datasource) -> tuple[promql.Matcher, ...]:
+    """Return the matchers that limit any selector to an entity, in this server's label names."""
+
+    def label(name: str) -> str:
+        return server.labels.get(name, name)
+
+    if entity.scope == "Node":
+        return (promql.Matcher(label("instance"), "=", entity.name),)
+    if entity.namespace is None:
+        raise InvalidInput(
+            f"a {entity.kind} cannot limit a query of your own", hint="ask for a workload, a pod or a node"
         )
-    form = {"query": query, "start": str(grid.start), "end": str(grid.end), "step": str(grid.step)}
-    return Resolution(
-        entity=entity.iri,
-        metric=metric.metric if isinstance(metric, Template) else metric.name,
-        unit=metric.unit,
-        quantity=metric.quantity,
-        metric_type=metric.metric_type,
-        datasource=server.name,
-        datasource_iri=server.iri,
-        endpoint=server.url + RANGE_PATH,
-        query=query,
-        start=start,
-        end=end,
-        step=timedelta(seconds=grid.step),
-        pods=pods.names,
-        selector=pods.how,
-        curl=curl.command(server, RANGE_PATH, form),
-        fetchable=server.access is not None,
-        warnings=warnings,
-    )
-
-
-def _step_warnings(template: Template, step: timedelta, span: timedelta, server: Datasource) -> tuple[str, ...]:
-    found: tuple[str, ...] = ()
-    if step < server.scrape_interval:
-        found += (f"the step is shorter than {server.name}'s scrape interval, so points repeat",)
-    if span > step and "increase(" in template.query:
-        found += (f"each point covers {span.total_seconds():g} s, more than the step: adding points up counts twice",)
-    return found
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat().replace("+00:00", "Z")
-
-
-def _nanoseconds(at: datetime) -> str:
-    """Return the time as Loki takes it, exactly: nanoseconds since the epoch."""
-    return f"{(at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)}000"
+    return promql.Matcher(label("namespace"), "=", entity.namespace), promql.Matcher(label("pod"), "=~", pods or "")

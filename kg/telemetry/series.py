@@ -140,13 +140,23 @@ class Placed(NamedTuple):
 
 def place(samples: Sequence[Samples], grid: Grid) -> Placed:
     """Put samples onto the grid; every point of it gets exactly one value or null."""
-    seconds = pa.concat_arrays([each.seconds for each in samples] or [pa.array([], pa.int64())])
-    values = pa.concat_arrays([each.values for each in samples] or [pa.array([], pa.float64())])
-    if len(seconds) != grid.points:
+    if not samples:
+        return Placed(pa.nulls(grid.points, pa.float64()), 0)
+    seconds = pa.concat_arrays([each.seconds for each in samples])
+    values = pa.concat_arrays([each.values for each in samples])
+    if not _covers(seconds, grid):
         expected = pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
         values = values.take(pc.index_in(expected, value_set=seconds))
+    if not values.null_count and pc.all(pc.is_finite(values)).as_py():
+        return Placed(values, 0)
     finite = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
     return Placed(finite, finite.null_count - values.null_count)
+
+
+def _covers(seconds: pa.Int64Array, grid: Grid) -> bool:
+    """Tell whether the timestamps, which ascend, are exactly those of the grid."""
+    same = len(seconds) == grid.points and seconds[0].as_py() == grid.start and seconds[-1].as_py() == grid.end
+    return same and (grid.points < 3 or pc.max(pc.pairwise_diff(seconds)).as_py() == grid.step)
 
 
 class Gap(NamedTuple):
@@ -220,8 +230,9 @@ def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
     """Stack series into one table, in the order given; ``gaps`` has been applied to the values except for ``drop``."""
     seconds = pa.array(range(grid.start * 1000, (grid.end + 1) * 1000, grid.step * 1000), pa.int64())
     stamps = seconds.cast(pa.timestamp("ms", "UTC"))
-    words = [pa.array(sorted({word(each) for each in columns}), pa.string()) for word in _WORDS]
-    batches = [_batch(column, stamps, words) for column in columns]
+    words = [sorted({word(each) for each in columns}) for word in _WORDS]
+    indexed = [({word: at for at, word in enumerate(each)}, pa.array(each, pa.string())) for each in words]
+    batches = [_batch(column, stamps, indexed) for column in columns]
     table = pa.Table.from_batches(batches, SCHEMA)
     return table.filter(pc.is_valid(table["y"])) if gaps == "drop" else table
 
@@ -233,9 +244,10 @@ _WORDS: tuple[Callable[[Column], str], ...] = (
 )
 
 
-def _batch(column: Column, stamps: pa.Array, words: Sequence[pa.Array]) -> pa.RecordBatch:
+def _batch(column: Column, stamps: pa.Array, words: Sequence[tuple[dict[str, int], pa.Array]]) -> pa.RecordBatch:
     def same(which: int) -> pa.Array:
-        index = pc.index(words[which], _WORDS[which](column)).as_py()
-        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(index, pa.int32()), len(stamps)), words[which])
+        positions, dictionary = words[which]
+        index = pa.scalar(positions[_WORDS[which](column)], pa.int32())
+        return pa.DictionaryArray.from_arrays(pa.repeat(index, len(stamps)), dictionary, safe=False)
 
     return pa.RecordBatch.from_arrays([same(0), stamps, column.values, same(1), same(2)], schema=SCHEMA)

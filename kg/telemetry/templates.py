@@ -117,6 +117,10 @@ class Catalogue:
             detail={"metrics": list(known)},
         )
 
+    def with_(self, templates: Iterable[Template]) -> Catalogue:
+        """Return a catalogue in which these templates come first: they replace those of the same name."""
+        return Catalogue({each.name: each for each in (*self.templates, *templates)}.values())
+
     def documents(self, iris: Iris) -> list[NodeDocument]:
         """Describe all templates for the graph."""
         return [template.document(iris) for template in self.templates]

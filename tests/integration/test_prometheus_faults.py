@@ -17,7 +17,7 @@ from api.demo.prometheus import backfill, find_binary, free_port
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.settings import DatasourceSettings
 from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch import prometheus as fetch
+from kg.telemetry.fetch import connection
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.series import Grid
 from tests.unit.telemetry_store import IRIS
@@ -265,7 +265,7 @@ def test_an_answer_beyond_the_limit_is_not_read(
     client: Prometheus, server: FaultServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that sends more than anything needs is cut off, not held in memory."""
-    monkeypatch.setattr(fetch, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(connection, "MAX_BYTES", 1 << 20)
     server.replies = [(200, {}, b" " * (2 << 20))]
 
     with pytest.raises(DatasourceRefused, match="answered with more than 1 MB"):

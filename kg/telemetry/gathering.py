@@ -1,0 +1,111 @@
+"""The values of one resolved metric on its grid: from the day cache what is there, the rest from its datasource."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kg.telemetry import cache
+from kg.telemetry.cache import DAY, SETTLED, DayCache
+from kg.telemetry.fetch.prometheus import Prometheus
+from kg.telemetry.resolution import Resolution
+from kg.telemetry.series import Grid, Samples, place
+
+
+@dataclass(slots=True)
+class Gathered:
+    """Values on the whole grid, null where there is none; ``not_finite`` counts NaN and Inf among the fetched ones."""
+
+    values: pa.DoubleArray
+    warnings: dict[str, None]
+    not_finite: int = 0
+
+
+class _Piece(NamedTuple):
+    """A part of the grid, within one day when days are cached; ``day`` is all of that day, ``key`` its name when it is finished."""
+
+    grid: Grid
+    day: Grid
+    key: bytes | None
+
+
+def gather(client: Prometheus, resolution: Resolution, grid: Grid, days: DayCache | None, now: datetime) -> Gathered:
+    """Gather the values; raises what the client raises."""
+    gathered = Gathered(pa.nulls(0, pa.float64()), {})
+    if days is None or DAY % grid.step:
+        gathered.values = _fetch(client, resolution, grid, gathered)
+        return gathered
+    pieces = list(_pieces(client, resolution, grid, int((now - SETTLED).timestamp())))
+    known = days.get([piece.key for piece in pieces if piece.key], DAY // grid.step)
+    found: list[pa.DoubleArray] = []
+    for stretch in _stretches(pieces, known):
+        first = stretch[0]
+        if first.key in known:
+            at = (first.grid.start - first.day.start) // grid.step
+            found.append(known[first.key].slice(at, first.grid.points))
+        else:
+            found.append(_fetched(client, resolution, stretch, days, gathered))
+    gathered.values = pa.concat_arrays(found)
+    return gathered
+
+
+def _pieces(client: Prometheus, resolution: Resolution, grid: Grid, settled: int) -> Iterator[_Piece]:
+    """Cut the grid at midnights (UTC), and name the days that are finished."""
+    for midnight in range(grid.start // DAY * DAY, grid.end + 1, DAY):
+        day = Grid(midnight, midnight + DAY - grid.step, grid.step)
+        piece = Grid(max(grid.start, day.start), min(grid.end, day.end), grid.step)
+        finished = midnight + DAY <= settled and resolution.question is not None
+        name = (
+            cache.key(client.datasource, resolution.question.identity(day), day)
+            if finished and resolution.question
+            else None
+        )
+        yield _Piece(piece, day, name)
+
+
+def _stretches(pieces: list[_Piece], known: dict[bytes, pa.DoubleArray]) -> Iterator[list[_Piece]]:
+    """Yield each known day alone, and the days between them that have to be fetched together."""
+    waiting: list[_Piece] = []
+    for piece in pieces:
+        if piece.key not in known:
+            waiting.append(piece)
+            continue
+        if waiting:
+            yield waiting
+            waiting = []
+        yield [piece]
+    if waiting:
+        yield waiting
+
+
+def _fetched(
+    client: Prometheus, resolution: Resolution, stretch: list[_Piece], days: DayCache, gathered: Gathered
+) -> pa.DoubleArray:
+    """Fetch a stretch of days in one go, and keep those that are whole, finished, and of which there is something."""
+    grid = Grid(stretch[0].grid.start, stretch[-1].grid.end, stretch[0].grid.step)
+    warned = len(gathered.warnings)
+    values = _fetch(client, resolution, grid, gathered)
+    if len(gathered.warnings) == warned:
+        whole = [
+            (piece.key, piece.day, values.slice((piece.day.start - grid.start) // grid.step, piece.day.points))
+            for piece in stretch
+            if piece.key and piece.grid == piece.day
+        ]
+        days.put(each for each in whole if each[2].null_count < len(each[2]))
+    return values
+
+
+def _fetch(client: Prometheus, resolution: Resolution, grid: Grid, gathered: Gathered) -> pa.DoubleArray:
+    """Ask for a grid, with as many queries as its pods need."""
+    samples: list[Samples] = []
+    for part in resolution.parts_of(grid):
+        fetched = client.series(part.query, part.grid)
+        gathered.warnings.update(dict.fromkeys(fetched.warnings))
+        samples += fetched.parts
+    placed = place(samples, grid)
+    gathered.not_finite += placed.not_finite
+    return placed.values

@@ -1,0 +1,170 @@
+"""What resolving gives: a runnable query with everything that is needed to run it, and to read what comes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+from kg.errors import DrumlinError
+from kg.telemetry import curl
+from kg.telemetry.asking import MAX_PODS, Part, Question
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.durations import iso_duration
+from kg.telemetry.fetch.prometheus import RANGE_PATH
+from kg.telemetry.graph import Entity, StoredMetric
+from kg.telemetry.quoting import any_of
+from kg.telemetry.series import MAX_POINTS, Grid
+from kg.telemetry.templates import Template
+
+How = Literal["runs", "pattern", "node", "all", "stored"]
+"""What picks the series: pods the runs know, the pattern of pods' names, the node's name, nothing (all nodes), a stored query."""
+
+CUSTOM = "promql"
+"""Name of the metric that a caller's own PromQL makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """A runnable query. For logs ``metric`` is ``logs`` and ``unit`` is ``1``.
+
+    ``query`` covers ``start`` to ``end`` every ``step`` at ``endpoint``; ``pods`` are the names it asks for (none for a
+    pattern). When one query cannot name all pods, ``parts`` are the queries for one span after the other, and ``query`` is the first of
+    them. ``question`` asks the same for other spans. ``fetchable``: the service itself may fetch it, because the datasource is configured.
+    """
+
+    entity: str
+    metric: str
+    unit: str
+    quantity: str
+    metric_type: str
+    datasource: str
+    datasource_iri: str
+    endpoint: str
+    query: str
+    start: datetime
+    end: datetime
+    step: timedelta
+    pods: tuple[str, ...]
+    selector: How
+    curl: str
+    fetchable: bool
+    warnings: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = field(default=(), repr=False)
+    question: Question | None = field(default=None, repr=False, compare=False)
+
+    def parts_of(self, grid: Grid) -> tuple[Part, ...]:
+        """Return the queries for a part of the window's grid."""
+        whole = Grid(int(self.start.timestamp()), int(self.end.timestamp()), int(self.step.total_seconds()))
+        return self.parts if grid == whole or self.question is None else tuple(self.question.parts(grid))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it: keys as the context writes them, times in ISO 8601 UTC, the step as an ISO 8601 duration."""
+        found: dict[str, Any] = {
+            "entity": self.entity,
+            "metric": self.metric,
+            "unit": self.unit,
+            "quantity": self.quantity,
+            "metricType": self.metric_type,
+            "datasource": self.datasource,
+            "accessService": self.datasource_iri,
+            "endpoint": self.endpoint,
+            "query": self.query,
+            "start": iso(self.start),
+            "end": iso(self.end),
+            "step": iso_duration(self.step),
+            "pods": list(self.pods),
+            "selector": self.selector,
+            "curl": self.curl,
+            "fetchable": self.fetchable,
+            "warnings": list(self.warnings),
+        }
+        if len(self.parts) > 1:
+            found["parts"] = [
+                {"query": part.query, **dict(zip(("start", "end"), map(iso, part.grid.window), strict=True))}
+                for part in self.parts
+            ]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """One of many that could not be resolved, and why."""
+
+    entity: str
+    metric: str
+    error: DrumlinError
+
+
+def metric_resolution(
+    entity: Entity,
+    metric: Template | StoredMetric,
+    server: Datasource,
+    question: Question,
+    grid: Grid,
+    how: How,
+    warnings: tuple[str, ...],
+) -> Resolution:
+    """Put a question for a grid."""
+    start, end = grid.window
+    parts = tuple(question.parts(grid)) or (_all_pods(question, grid),)
+    if question.runs is not None and not parts[0].pods:
+        how = "pattern"
+        warnings += (
+            f"more than {MAX_PODS:,} pods of it ran at one time, so the pattern of its pods' names is asked for",
+        )
+    if len(parts) > 1:
+        warnings += (f"one query cannot name all {len({n for p in parts for n in p.pods}):,} pods: {len(parts)} do",)
+    if any(part.grid.points > MAX_POINTS for part in parts):
+        warnings += (
+            f"{grid.points:,} points are more than one query may ask for ({MAX_POINTS:,}); history asks in parts",
+        )
+    first = parts[0]
+    form = {"query": first.query, "start": str(first.grid.start), "end": str(first.grid.end), "step": str(grid.step)}
+    return Resolution(
+        entity=entity.iri,
+        metric=metric.metric if isinstance(metric, Template) else metric.name,
+        unit=metric.unit,
+        quantity=metric.quantity,
+        metric_type=metric.metric_type,
+        datasource=server.name,
+        datasource_iri=server.iri,
+        endpoint=server.url + RANGE_PATH,
+        query=first.query,
+        start=start,
+        end=end,
+        step=timedelta(seconds=grid.step),
+        pods=first.pods if len(parts) == 1 else tuple(sorted({name for part in parts for name in part.pods})),
+        selector=how,
+        curl=curl.command(server, RANGE_PATH, form),
+        fetchable=server.access is not None,
+        warnings=warnings,
+        parts=parts,
+        question=question,
+    )
+
+
+def _all_pods(question: Question, grid: Grid) -> Part:
+    """Return the query for all pods that are known, for a grid so short that none of them ran just then."""
+    names = tuple(sorted({run.name for run in question.runs or ()}))
+    return Part(grid, question.write(any_of(names)), names)
+
+
+def step_warnings(template: Template, step: timedelta, span: timedelta, server: Datasource) -> tuple[str, ...]:
+    """Return what a step does that misleads: points that repeat, ranges that overlap."""
+    found: tuple[str, ...] = ()
+    if step < server.scrape_interval:
+        found += (f"the step is shorter than {server.name}'s scrape interval, so points repeat",)
+    if span > step and "increase(" in template.query:
+        found += (f"each point covers {span.total_seconds():g} s, more than the step: adding points up counts twice",)
+    return found
+
+
+def iso(at: datetime) -> str:
+    """Write a time of UTC with a Z."""
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def nanoseconds(at: datetime) -> str:
+    """Return the time as Loki takes it, exactly: nanoseconds since the epoch."""
+    return f"{(at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)}000"
