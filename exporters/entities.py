@@ -23,7 +23,6 @@ from exporters.recall import Earlier
 from exporters.runs import Run, advance, close, documents, supersede
 from exporters.tombstones import remains
 from kg.errors import InvalidInput
-from kg.iris import is_own_group
 from kg.jsonld import NodeDocument, lines
 from kg.rdf import Lines, digest
 from kg.store.protocol import GraphWrite
@@ -61,7 +60,7 @@ class Entities:
         self.objects: Counter[str] = Counter()  # that exist, by kind
         self.unchanged = 0
         self.gone = 0
-        self.synced: set[str] = set()
+        self.synced: set[str] = set()  # segments of kinds
         self._owner = owner
         self._around = around
         self._clock = clock
@@ -112,12 +111,12 @@ class Entities:
 
     def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
-        self._earlier[_segment(kind)].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
+        self._earlier[kind.segment].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
 
     def completed(self, change: Synced) -> None:
         """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
-        self.synced.add(change.kind.name)
-        for graph, earlier in self._earlier.pop(_segment(change.kind), {}).items():
+        self.synced.add(change.kind.segment)
+        for graph, earlier in self._earlier.pop(change.kind.segment, {}).items():
             if earlier.tombstone:
                 continue
             name = self._around.iris.parse(graph).name
@@ -164,11 +163,11 @@ class Entities:
     def _begun(self, graph: str, kind: Kind, manifest: Manifest) -> _Entity:
         if graph in self._tombstones:
             return _Entity(kind, manifest, self._tombstones.pop(graph)[1], has_graph=True)
-        earlier = self._earlier.get(_segment(kind), {}).pop(graph, None)
+        earlier = self._earlier.get(kind.segment, {}).pop(graph, None)
         if earlier:
             return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=True)
         # Until the kind is synced, everything that was ever written about it stands in what was recalled.
-        runs = self._former_runs(graph) if kind.life and kind.name in self.synced else {}
+        runs = self._former_runs(graph) if kind.life and kind.segment in self.synced else {}
         return _Entity(kind, manifest, runs, has_graph=bool(runs))
 
     def _replace(self, entity: _Entity, successor: Metadata) -> None:
@@ -229,7 +228,3 @@ def _unversioned(manifest: Any) -> Manifest:
     metadata = msgspec.structs.replace(manifest.metadata, resourceVersion="")
     replaced: Manifest = msgspec.structs.replace(manifest, metadata=metadata)
     return replaced
-
-
-def _segment(kind: Kind) -> str:
-    return kind.name.lower() if is_own_group(kind.group) else f"{kind.name.lower()}.{kind.group}"

@@ -19,7 +19,7 @@ import structlog
 from exporters import hosting
 from exporters.context import Surroundings
 from exporters.entities import Entities
-from exporters.protocol import Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
+from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
 from exporters.sink import Sink, batched, write
 from exporters.tombstones import remains
@@ -31,7 +31,7 @@ from kg.telemetry.datasources import Datasource
 log = structlog.get_logger()
 
 PATIENCE_SECONDS = 30.0
-"""So long gathering waits for a kind of which nothing comes, for instance because it is forbidden."""
+"""So long gathering waits for a kind of which nothing comes and nothing is said."""
 IDLE_SECONDS = 0.5
 _MOST_LISTED = 1000
 _MOST_WINDOWS = 20_000
@@ -85,6 +85,7 @@ class Following:
         self._datasources: tuple[Datasource, ...] | None = None  # as last written
         self._written_at: dict[str, float] = {}
         self._progress_at = time.monotonic()
+        self._aside: set[str] = set()
         self._failing: set[str] = set()
         self._refused: set[str] = set()
 
@@ -96,9 +97,11 @@ class Following:
                 with self._reported(change.where):
                     self._entities.unreadable(change.kind, change.namespace, change.name)
             return
-        if change.kind.name not in self._entities.synced:
+        if change.kind.segment not in self._entities.synced:
             self._progress_at = time.monotonic()
         match change:
+            case Aside():
+                self._aside.add(change.kind.segment)
             case Synced():
                 self._entities.completed(change)
             case Upserted():
@@ -129,7 +132,7 @@ class Following:
         self.gathered = True
 
     def _complete(self) -> bool:
-        if self._kinds <= self._entities.synced:
+        if self._kinds <= self._entities.synced | self._aside:
             return True
         return bool(self._entities.dirty) and time.monotonic() - self._progress_at > PATIENCE_SECONDS
 
@@ -146,7 +149,7 @@ class Following:
     def _hosting(self) -> list[GraphWrite]:
         """Return the writes that follow from a change of the datasources; nothing when there is none."""
         found = self._entities.datasources()
-        if "Service" not in self._entities.synced:  # nobody said that those found earlier are gone
+        if "service" not in self._entities.synced:  # nobody said that those found earlier are gone
             known = {each.iri for each in found}
             found = (*found, *(each for each in self._mine if each.iri not in known))
         if found == self._datasources:

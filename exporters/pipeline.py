@@ -47,7 +47,7 @@ class Pipeline:
     ) -> None:
         self._sink = store
         self._around = Surroundings(settings, iris, catalogue, tuple(datasources))
-        self._kinds = frozenset(kind.name for kind in kinds)
+        self._kinds = frozenset(kind.segment for kind in kinds)
         self._clock = clock
         self._window = window
         self._following: Following | None = None

@@ -11,8 +11,8 @@ A *source* yields *changes*; it never offers a list to poll. Guarantees of every
    never touches the new one: the pipeline compares uids.
 4. After a relist (410, reconnect) the source itself yields ``Gone(estimated=True)`` for what it knew and no longer
    finds, and ``Upserted`` for what differs.
-5. ``Rejected`` reports one object that cannot be read; the source goes on. A source that cannot go on raises
-   ``SourceUnavailable``; one that is done (a dump) ends.
+5. ``Aside`` says that a kind cannot be read for now; nothing of it counts as gone. ``Rejected`` reports one object that
+   cannot be read; the source goes on. A source that cannot go on raises ``SourceUnavailable``; one that is done (a dump) ends.
 
 The iterator blocks; it ends soon after ``stop`` is set.
 """
@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from kg.iris import is_own_group
 from kg.jsonld import NodeDocument
 
 
@@ -111,6 +112,12 @@ class Kind:
         return self.entity or self.name
 
     @property
+    def segment(self) -> str:
+        """What names the kind in the ids of its objects, and nothing else: ``deployment``, ``kusciajob.kuscia.secretflow``."""
+        name = self.name.lower()
+        return name if is_own_group(self.group) else f"{name}.{self.group}"
+
+    @property
     def api_version(self) -> str:
         """``group/version`` as manifests write it ("v1" for the core group)."""
         return f"{self.group}/{self.version}" if self.group else self.version
@@ -153,6 +160,13 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
+class Aside:
+    """Nothing can be had of ``kind`` for now: it is forbidden or not installed. Nobody should wait for it; it may come later."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """One object that cannot be read: where it stood (file and position, or the API path) and why. Never a value of it.
 
@@ -166,7 +180,7 @@ class Rejected:
     name: str = ""
 
 
-Change = Upserted | Gone | Synced | Rejected
+Change = Upserted | Gone | Synced | Aside | Rejected
 
 
 class Source(Protocol):

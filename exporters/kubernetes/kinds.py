@@ -5,11 +5,21 @@ from __future__ import annotations
 from exporters.kubernetes.render.cronjob import CronJob, cronjob_facts, render_cronjob
 from exporters.kubernetes.render.daemonset import DaemonSet, render_daemonset
 from exporters.kubernetes.render.deployment import Deployment, render_deployment
+from exporters.kubernetes.render.endpointslice import EndpointSlice, endpointslice_facts
+from exporters.kubernetes.render.horizontalpodautoscaler import HorizontalPodAutoscaler, render_horizontalpodautoscaler
+from exporters.kubernetes.render.ingress import Ingress, render_ingress
 from exporters.kubernetes.render.job import Job, job_life, render_job
 from exporters.kubernetes.render.namespace import Namespace, namespace_facts, render_namespace
 from exporters.kubernetes.render.node import Node, node_life, render_node
+from exporters.kubernetes.render.persistentvolume import (
+    PersistentVolume,
+    StorageClass,
+    render_persistentvolume,
+    render_storageclass,
+)
 from exporters.kubernetes.render.persistentvolumeclaim import PersistentVolumeClaim, render_persistentvolumeclaim
 from exporters.kubernetes.render.pod import Pod, pod_facts, pod_life, render_pod
+from exporters.kubernetes.render.poddisruptionbudget import PodDisruptionBudget, render_poddisruptionbudget
 from exporters.kubernetes.render.replicaset import ReplicaSet, render_replicaset, replicaset_facts, replicaset_life
 from exporters.kubernetes.render.service import Service, render_service, service_facts
 from exporters.kubernetes.render.statefulset import StatefulSet, render_statefulset
@@ -28,7 +38,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("Job", "batch", "v1", "jobs", True, Job, render_job, facts_of("Job"), job_life),
     Kind("Pod", "", "v1", "pods", True, Pod, render_pod, pod_facts, pod_life),
     Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True, PersistentVolumeClaim, render_persistentvolumeclaim, entity="DataAsset"),  # noqa: E501
+    Kind("PersistentVolume", "", "v1", "persistentvolumes", False, PersistentVolume, render_persistentvolume, entity="Storage"),
+    Kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, StorageClass, render_storageclass, entity="Storage"),
+    Kind("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", True, EndpointSlice, facts=endpointslice_facts),
     Kind("Service", "", "v1", "services", True, Service, render_service, service_facts),
+    Kind("Ingress", "networking.k8s.io", "v1", "ingresses", True, Ingress, render_ingress),
+    Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, HorizontalPodAutoscaler, render_horizontalpodautoscaler, entity="Autoscaler"),  # noqa: E501
+    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, PodDisruptionBudget, render_poddisruptionbudget, entity="DisruptionBudget"),  # noqa: E501
 )
 # fmt: on
 """Namespaces, nodes and owners come first, so that little has to be rendered twice."""

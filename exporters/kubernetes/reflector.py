@@ -22,7 +22,7 @@ from exporters.kubernetes.access import Access, ApiRefused, Stream, StreamBroken
 from exporters.kubernetes.backlog import Backlog
 from exporters.kubernetes.timing import Backoff, Timing
 from exporters.kubernetes.wire import Event, Failure, Page, Reader, Unreadable, lines
-from exporters.protocol import Clock, Gone, Kind, Manifest, Rejected, Synced, Upserted
+from exporters.protocol import Aside, Clock, Gone, Kind, Manifest, Rejected, Synced, Upserted
 from kg.errors import SourceUnavailable
 
 log = structlog.get_logger()
@@ -220,7 +220,10 @@ class Reflector:
 
     def _set_aside(self, error: ApiRefused | ApiFailed) -> float:
         """Leave a kind that is forbidden or not installed for minutes; the others go on, what is known stays known."""
-        self._tally.forbidden, self._tally.absent = error.status == 403, error.status == 404
+        tally = self._tally
+        if not (tally.synced or tally.forbidden or tally.absent):
+            self._backlog.put(Aside(self.kind))
+        tally.forbidden, tally.absent = error.status == 403, error.status == 404
         if error.status == 404:
             self._version = None
         self._log.warning("kind_set_aside", status=error.status, reason=str(error), hint=error.hint)

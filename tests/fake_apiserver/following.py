@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 
 from exporters.kubernetes.informer import KindStatus, KubernetesSource, Timing
-from exporters.protocol import Change, Gone, Kind, Manifest, Metadata, Rejected, Synced, Upserted
+from exporters.protocol import Aside, Change, Gone, Kind, Manifest, Metadata, Rejected, Synced, Upserted
 
 FAST = Timing(watch=(20, 30), silence=(0.8, 1.0), page=0.8, backoff=(0.01, 0.05), forbidden=(0.2, 0.3))
 
@@ -145,8 +145,8 @@ class Following:
 
 
 def _told(change: Change) -> str:
-    if isinstance(change, Synced):
-        return f"Synced {change.kind.name}"
+    if isinstance(change, Synced | Aside):
+        return f"{type(change).__name__} {change.kind.name}"
     if isinstance(change, Rejected):
         return f"Rejected {change.where}"
     return f"{type(change).__name__} {change.manifest.metadata.name}"

@@ -55,6 +55,7 @@ _BUILTIN = """
  apps/v1 deployments Deployment      |  apps/v1 statefulsets StatefulSet     |  apps/v1 daemonsets DaemonSet
  apps/v1 replicasets ReplicaSet      |  batch/v1 jobs Job                    |  batch/v1 cronjobs CronJob
  autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler  |  networking.k8s.io/v1 ingresses Ingress
+ policy/v1 poddisruptionbudgets PodDisruptionBudget
  discovery.k8s.io/v1 endpointslices EndpointSlice  |  storage.k8s.io/v1 storageclasses StorageClass -
 """
 

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from exporters.kubernetes.kinds import KINDS
+from exporters.kubernetes.rbac import manifests
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,6 +26,20 @@ def test_the_role_names_exactly_the_kinds_that_are_followed() -> None:
     }
 
     assert granted == {(kind.group, kind.plural) for kind in KINDS}
+
+
+def test_the_shipped_manifest_is_what_the_table_of_kinds_gives() -> None:
+    """The file is generated; ``drumlin rbac > deploy/rbac.yaml`` writes it anew."""
+    assert (ROOT / "deploy" / "rbac.yaml").read_text(encoding="utf-8") == manifests(KINDS)
+
+
+def test_no_right_is_asked_for_what_holds_secrets() -> None:
+    """Secrets, ConfigMaps, subresources and wildcards are nowhere in the role."""
+    granted = {plural for rule in _role()["rules"] for plural in rule["resources"]}
+
+    assert not granted & {"secrets", "configmaps", "*", "nodes/proxy", "pods/exec", "pods/log"}
+    assert not [plural for plural in granted if "/" in plural or "*" in plural]
+    assert not [rule for rule in _role()["rules"] if "*" in rule["apiGroups"]]
 
 
 def test_the_role_only_reads() -> None:

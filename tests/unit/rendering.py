@@ -77,7 +77,7 @@ def synced(*kinds: str, observed: datetime = NOW) -> list[Synced]:
 
 def following(sink: MemorySink, surroundings: Surroundings, owner: str = "test") -> Following:
     """Begin a run without windows, so that each flush writes everything."""
-    return Following(sink, surroundings, owner, frozenset(BY_NAME), now, window=0.0)
+    return Following(sink, surroundings, owner, frozenset(kind.segment for kind in KINDS), now, window=0.0)
 
 
 def follow(

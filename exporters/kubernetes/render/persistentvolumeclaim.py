@@ -6,7 +6,7 @@ import msgspec
 
 from exporters.context import Context
 from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import placed
+from exporters.kubernetes.render.place import inside
 from kg.jsonld import NodeDocument
 from kg.quantities import Written, pieces
 
@@ -24,9 +24,11 @@ class ClaimResources(msgspec.Struct, frozen=True):
 
 
 class ClaimSpec(msgspec.Struct, frozen=True):
-    """The claim."""
+    """The claim, and what it was given."""
 
     resources: ClaimResources | None = None
+    volumeName: str | None = None
+    storageClassName: str | None = None
 
 
 class ClaimStatus(msgspec.Struct, frozen=True):
@@ -43,16 +45,21 @@ class PersistentVolumeClaim(Projection, frozen=True, kw_only=True):
 
 
 def render_persistentvolumeclaim(claim: PersistentVolumeClaim, context: Context) -> NodeDocument:
-    """Describe a claim with the bytes it asks for."""
+    """Describe a claim with the bytes it asks for and its volume; until it has one, the class of volumes it asks for."""
     requests = claim.spec.resources and claim.spec.resources.requests
     asked = requests.storage if requests else None
     return without_nulls(
         {
-            **placed(claim.metadata, "DataAsset", context),
+            **inside(claim.metadata, "DataAsset", context),
             "assetType": "PersistentVolumeClaim",
-            "partOf": context.around.object(None, "Namespace", claim.metadata.namespace or ""),
             "phase": claim.status.phase or "Pending",
             "storageRequest": pieces(asked) if asked is not None else None,
-            "label": context.labels(claim.metadata.labels),
+            "storedIn": _storage(claim.spec, context),
         }
     )
+
+
+def _storage(spec: ClaimSpec, context: Context) -> str | None:
+    if spec.volumeName:
+        return context.around.object(None, "PersistentVolume", spec.volumeName)
+    return context.around.object(None, "StorageClass", spec.storageClassName) if spec.storageClassName else None

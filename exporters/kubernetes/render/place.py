@@ -33,6 +33,15 @@ def placed(metadata: Metadata, kind: str, context: Context) -> dict[str, object]
     }
 
 
+def inside(metadata: Metadata, kind: str, context: Context) -> dict[str, object]:
+    """Return what an entity of a namespace says first, with the namespace it is part of and its labels."""
+    return {
+        **placed(metadata, kind, context),
+        "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
+        "label": context.labels(metadata.labels),
+    }
+
+
 def controller(metadata: Metadata) -> OwnerReference | None:
     """Return the owner that manages the object; others only keep it from being collected."""
     return next((each for each in metadata.ownerReferences or () if each.controller), None)
@@ -74,6 +83,11 @@ def _deployment_by_hash(owner: OwnerReference, metadata: Metadata, context: Cont
 
 
 def _iri(owner: OwnerReference, namespace: str | None, context: Context) -> str:
-    api_group = group(owner.apiVersion)
-    cluster_scoped = is_own_group(api_group) and owner.kind in _CLUSTER_SCOPED
-    return context.around.object(None if cluster_scoped else namespace, owner.kind, owner.name, api_group)
+    return referred(owner.kind, owner.apiVersion, owner.name, namespace, context)
+
+
+def referred(kind: str, api_version: str, name: str, namespace: str | None, context: Context) -> str:
+    """Return the IRI of what an object of ``namespace`` refers to by kind and name; it need not exist."""
+    api_group = group(api_version)
+    cluster_scoped = is_own_group(api_group) and kind in _CLUSTER_SCOPED
+    return context.around.object(None if cluster_scoped else namespace, kind, name, api_group)

@@ -10,9 +10,11 @@ import msgspec
 
 from exporters.context import DATASOURCES, Context
 from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import placed
-from exporters.kubernetes.render.workload import selectable_topic
-from exporters.protocol import Topic
+from exporters.kubernetes.render.endpointslice import endpoints_topic
+from exporters.kubernetes.render.place import inside
+from exporters.kubernetes.render.workload import selected
+from exporters.kubernetes.selectors import LabelSelector
+from exporters.protocol import Metadata, Topic
 from kg.jsonld import NodeDocument
 from kg.settings import DatasourceKind
 
@@ -54,14 +56,12 @@ class Discovered:
 
 
 def render_service(service: Service, context: Context) -> NodeDocument:
-    """Describe a Service with the workloads whose pods its selector matches."""
+    """Describe a Service with the workloads whose pods its selector matches, and the pods that its endpoints are."""
     metadata = service.metadata
     return without_nulls(
         {
-            **placed(metadata, "Service", context),
-            "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
-            "label": context.labels(metadata.labels),
-            "selects": _selected(service, context),
+            **inside(metadata, "Service", context),
+            "selects": [*_selected(service, context), *_pods(metadata, context)],
         }
     )
 
@@ -84,10 +84,9 @@ def _port(ports: tuple[ServicePort, ...]) -> int | None:
 
 def _selected(service: Service, context: Context) -> list[str]:
     namespace, selector = service.metadata.namespace or "", service.spec.selector
-    if not selector:
-        return []
-    return [
-        context.around.object(namespace, kind, name)
-        for kind, name, labels in context.told(selectable_topic(namespace))
-        if selector.items() <= labels.items()
-    ]
+    return selected(namespace, LabelSelector(matchLabels=selector) if selector else None, context)
+
+
+def _pods(metadata: Metadata, context: Context) -> list[str]:
+    told = context.told(endpoints_topic(metadata.namespace or "", metadata.name))
+    return [context.around.object(namespace, "Pod", name) for namespace, name in sorted(frozenset().union(*told))]

@@ -12,7 +12,8 @@ from exporters.context import Context
 from exporters.kubernetes.manifests import Container, PodSpec, PodTemplate, without_nulls
 from exporters.kubernetes.render.demand import demanded, statements
 from exporters.kubernetes.render.images import digest_in, running_digests, tag_in
-from exporters.kubernetes.render.place import manager, placed
+from exporters.kubernetes.render.place import inside, manager
+from exporters.kubernetes.selectors import LabelSelector
 from exporters.protocol import Life, Manifest, Metadata, Topic
 from kg.jsonld import NodeDocument
 from kg.telemetry.describe import Subject, pod_names
@@ -40,12 +41,10 @@ def render_workload(
     labels = metadata.labels or {}
     return without_nulls(
         {
-            **placed(metadata, kind, context),
+            **inside(metadata, kind, context),
             "application": labels.get(_NAME) or labels.get(_INSTANCE),
             "applicationGroup": labels.get(_GROUP),
             "version": labels.get(_VERSION) or _tag(metadata.name, template.spec),
-            "label": context.labels(labels),
-            "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
             "managedBy": manager(metadata, context),
             "phase": phase,
             "replicas": replicas,
@@ -68,6 +67,17 @@ def running(replicas: int | None) -> str:
 def selectable_topic(namespace: str) -> Topic:
     """The topic on which workloads tell the labels that Services select their pods by."""
     return ("selectable", namespace)
+
+
+def selected(namespace: str, selector: LabelSelector | None, context: Context) -> list[str]:
+    """Return the workloads of a namespace whose pods a selector matches; an absent one matches none."""
+    if selector is None:
+        return []
+    return [
+        context.around.object(namespace, kind, name)
+        for kind, name, labels in context.told(selectable_topic(namespace))
+        if selector.matches(labels)
+    ]
 
 
 def template_facts(

@@ -1,0 +1,46 @@
+"""HorizontalPodAutoscaler → one node document. Source: HorizontalPodAutoscaler v2 autoscaling."""
+
+from __future__ import annotations
+
+import msgspec
+
+from exporters.context import Context
+from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.render.place import inside, referred
+from kg.jsonld import NodeDocument
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What is scaled (CrossVersionObjectReference)."""
+
+    kind: str
+    name: str
+    apiVersion: str = ""
+
+
+class AutoscalerSpec(msgspec.Struct, frozen=True):
+    """The target and its bounds. Metrics and readings change all the time and are not taken."""
+
+    scaleTargetRef: Target
+    maxReplicas: int | None = None
+    minReplicas: int | None = None
+
+
+class HorizontalPodAutoscaler(Projection, frozen=True, kw_only=True):
+    """What is taken from a HorizontalPodAutoscaler."""
+
+    spec: AutoscalerSpec
+
+
+def render_horizontalpodautoscaler(autoscaler: HorizontalPodAutoscaler, context: Context) -> NodeDocument:
+    """Describe an autoscaler with the workload that it scales and how far; unset, the least is one."""
+    metadata, spec = autoscaler.metadata, autoscaler.spec
+    target = spec.scaleTargetRef
+    return without_nulls(
+        {
+            **inside(metadata, "Autoscaler", context),
+            "scales": referred(target.kind, target.apiVersion, target.name, metadata.namespace, context),
+            "minReplicas": 1 if spec.minReplicas is None else spec.minReplicas,
+            "maxReplicas": spec.maxReplicas,
+        }
+    )

@@ -1,0 +1,46 @@
+"""Label selectors: which labelled objects another object means. Source: LabelSelector v1 meta.
+
+An absent selector means nothing, an empty one everything; who reads one says which of the two an absent one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+Labels = Mapping[str, str]
+
+
+class Requirement(msgspec.Struct, frozen=True):
+    """One of ``matchExpressions``."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] | None = None
+
+    def matches(self, labels: Labels) -> bool:
+        """Tell whether labels satisfy the requirement; an operator that is not known matches nothing."""
+        given, wanted = labels.get(self.key), self.values or ()
+        match self.operator:
+            case "In":
+                return given in wanted
+            case "NotIn":
+                return given not in wanted
+            case "Exists":
+                return given is not None
+            case "DoesNotExist":
+                return given is None
+        return False
+
+
+class LabelSelector(msgspec.Struct, frozen=True):
+    """All of ``matchLabels`` and all of ``matchExpressions``."""
+
+    matchLabels: dict[str, str] | None = None
+    matchExpressions: tuple[Requirement, ...] | None = None
+
+    def matches(self, labels: Labels) -> bool:
+        """Tell whether an object with these labels is meant."""
+        exact = (self.matchLabels or {}).items()
+        return exact <= labels.items() and all(each.matches(labels) for each in self.matchExpressions or ())
