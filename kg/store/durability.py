@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,39 +32,45 @@ class Wal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._known: frozenset[str] = frozenset()
-        self.size = 0
+        self._synced: dict[str, int] = {}
+
+    @property
+    def size(self) -> int:
+        """Size in bytes when it was last synced."""
+        return sum(self._synced.values())
 
     def sync(self) -> None:
-        """Wait until all that was committed is on disk. Every log file is synced, since one commit can rotate them."""
-        names = self._files()
-        size = 0
-        for name in names:
-            try:
-                file = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:  # flushed to a table meanwhile, which the engine syncs itself
-                continue
-            try:
-                os.fdatasync(file)
-                size += os.fstat(file).st_size
-            finally:
-                os.close(file)
-        if not names <= self._known:  # a new file is lost with its directory entry
-            folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        self._known, self.size = names, size
+        """Wait until all that was committed is on disk: one commit can rotate the files, so each one that has grown is synced."""
+        sizes = self._sizes()
+        grown = [name for name, size in sizes.items() if self._synced.get(name) != size]
+        for name in grown:
+            with suppress(FileNotFoundError):  # flushed to a table meanwhile, which the engine syncs itself
+                _sync(self._folder / name, os.fdatasync)
+        if not sizes.keys() <= self._synced.keys():  # a new file is lost with its directory entry
+            _sync(self._folder, os.fsync)
+        self._synced = sizes
 
     def measure(self) -> int:
         """Return the size of the log as it is now, in bytes."""
-        size = 0
-        for name in self._files():
-            with suppress(FileNotFoundError):  # flushed to a table meanwhile
-                size += (self._folder / name).stat().st_size
-        return size
+        return sum(self._sizes().values())
 
-    def _files(self) -> frozenset[str]:
+    def forget(self) -> None:
+        """Take nothing for synced any more."""
+        self._synced = {}
+
+    def _sizes(self) -> dict[str, int]:
+        found: dict[str, int] = {}
         with os.scandir(self._folder) as files:
-            return frozenset(file.name for file in files if file.name.endswith(".log"))
+            for file in files:
+                if file.name.endswith(".log"):
+                    with suppress(FileNotFoundError):
+                        found[file.name] = file.stat().st_size
+        return found
+
+
+def _sync(path: str | Path, how: Callable[[int], None]) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        how(file)
+    finally:
+        os.close(file)

@@ -67,7 +67,7 @@ class Engine:
         """Write the memory out as tables, so that the log begins anew."""
         with self._writing():
             self.store.flush()
-            self._wal.size = self._wal.measure()
+            self._wal.forget()  # its files are gone, so it is small again
 
     def optimize(self) -> None:
         """Merge the tables: about a second for a million quads; others read and write meanwhile."""
@@ -115,6 +115,7 @@ class Engine:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+        self._wal.forget()
         self.failed = False
 
     def _make_sure_of_room(self) -> None:
