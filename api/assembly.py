@@ -86,7 +86,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
     """Open the store, ensure the hosting graphs and start exporting from ``source``."""
     iris = Iris(settings.base)
     store = open_store(settings, directory)
-    catalogue = Catalogue.shipped()
+    catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
     resolver = Resolver(store, iris, datasources, catalogue)
     pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)

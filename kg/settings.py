@@ -45,6 +45,9 @@ DEFAULT_LABELS = (
 )
 
 
+DEFAULT_EXPORTERS = ("cadvisor", "node-exporter", "kepler")
+
+
 class DomainSettings(BaseModel):
     """The hosting domain: the participant whose cluster this is. A GlaciationNode is a domain with a url."""
 
@@ -167,6 +170,10 @@ class Settings(BaseSettings):
     discover: bool = Field(
         True,
         description="Add a datasource for each Service named prometheus, loki or grafana (app.kubernetes.io/name).",
+    )
+    exporters: tuple[str, ...] = Field(
+        DEFAULT_EXPORTERS,
+        description="Exporters that Prometheus scrapes; entities get the metrics of these and no others (docs/reference/metrics.md).",
     )
     labels: tuple[str, ...] = Field(
         DEFAULT_LABELS,

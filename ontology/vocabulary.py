@@ -211,6 +211,8 @@ QUANTITIES: Final = frozenset(
         "energy",
         "gpu",
         "storage",
+        "availability",
+        "activity",
     }
 )
 """What metrics measure."""

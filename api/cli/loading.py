@@ -25,7 +25,7 @@ def load(settings: Settings, paths: list[Path], directory: Path, output: Output)
     """Load ``paths`` into the store in ``directory`` and return the exit code; raises what opening and writing raise."""
     configure_logging(logging.ERROR)  # what was rejected is told below
     iris = Iris(settings.base)
-    catalogue = Catalogue.shipped()
+    catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
     store = open_store(settings, directory)
     try:

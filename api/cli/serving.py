@@ -160,7 +160,8 @@ def follow(settings: Settings, source: Any, to: str) -> None:
         signal.signal(each, lambda *_: stop.set())
     with Client(to, timeout=120.0) as client:
         sink = RemoteSink(client, settings.base)
-        pipeline = Pipeline(sink, KINDS, settings, iris, Catalogue.shipped(), configured(settings, iris), clock=now)
+        catalogue = Catalogue.shipped(frozenset(settings.exporters))
+        pipeline = Pipeline(sink, KINDS, settings, iris, catalogue, configured(settings, iris), clock=now)
         pipeline.run(source, stop)
 
 

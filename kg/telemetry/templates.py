@@ -9,10 +9,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Self
 
-from kg.errors import ResourceNotFound
+from kg.errors import InvalidSettings, ResourceNotFound
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NAMESPACE, NodeDocument
 from kg.rdf import TURTLE, parse, terms
+from kg.settings import DEFAULT_EXPORTERS
 
 _TITLE = "http://purl.org/dc/terms/title"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -77,6 +78,22 @@ class Template:
         )
 
 
+@cache
+def shipped_templates() -> tuple[Template, ...]:
+    """Return all templates that Drumlin ships, in the order of their names."""
+    text = files("ontology").joinpath("metrics.ttl").read_bytes()
+    found: dict[str, dict[str, str]] = {}
+    for line in parse(text, TURTLE)[None]:
+        subject, predicate, value = terms(line)
+        found.setdefault(subject.value, {})[predicate.value] = value.value
+    templates = (
+        Template.read(subject, statements)
+        for subject, statements in found.items()
+        if statements.get(_TYPE) == f"{NAMESPACE}MetricTemplate"
+    )
+    return tuple(sorted(templates, key=lambda each: each.name))
+
+
 class Catalogue:
     """The templates that are known, by scope and metric. Immutable, so it may be shared by threads."""
 
@@ -89,18 +106,22 @@ class Catalogue:
 
     @classmethod
     @cache
-    def shipped(cls) -> Self:
-        """Return the templates that Drumlin ships (read once per process)."""
-        text = files("ontology").joinpath("metrics.ttl").read_bytes()
-        found: dict[str, dict[str, str]] = {}
-        for line in parse(text, TURTLE)[None]:
-            subject, predicate, value = terms(line)
-            found.setdefault(subject.value, {})[predicate.value] = value.value
-        return cls(
-            Template.read(subject, statements)
-            for subject, statements in found.items()
-            if statements.get(_TYPE) == f"{NAMESPACE}MetricTemplate"
-        )
+    def shipped(cls, exporters: frozenset[str] = frozenset(DEFAULT_EXPORTERS)) -> Self:
+        """Return the templates that Drumlin ships for these exporters (read once per process).
+
+        Raises ``InvalidSettings`` for an exporter that no template knows, and for two that give one metric.
+        """
+        shipped = shipped_templates()
+        known = {each.exporter for each in shipped}
+        if unknown := sorted(exporters - known):
+            raise InvalidSettings(
+                f"no template is for the exporter {unknown[0]!r}", hint=did_you_mean(unknown[0], known)
+            )
+        chosen: dict[tuple[str, str], Template] = {}
+        for each in shipped:
+            if each.exporter in exporters and (other := chosen.setdefault((each.scope, each.metric), each)) is not each:
+                raise InvalidSettings(f"{other.exporter} and {each.exporter} both give {each.metric}; name one of them")
+        return cls(each for each in shipped if each.exporter in exporters)
 
     def for_scope(self, scope: str) -> tuple[Template, ...]:
         """Return the templates of a scope (Workload, Pod, Node, Domain, Cluster), in the order of their metrics."""

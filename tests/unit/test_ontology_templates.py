@@ -1,0 +1,121 @@
+"""The catalogue of metric templates: complete, runnable for every scope, and enabled by exporter."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from datetime import timedelta
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+
+import promql_parser
+import pytest
+
+from kg.errors import InvalidSettings
+from kg.iris import Iris
+from kg.jsonld import lines
+from kg.settings import DEFAULT_EXPORTERS, Settings
+from kg.telemetry import promql
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.templates import Catalogue, Template, shipped_templates
+from kg.validation import validate
+
+ROOT = Path(__file__).parents[2]
+TEMPLATES = shipped_templates()
+IRIS = Iris("https://kg.example")
+HOLES = {
+    "Workload": {"namespace": "payments", "pods": "checkout-.*"},
+    "Node": {"node": "edge-a-1"},
+    "Domain": {},
+    "Cluster": {},
+}
+EXPORTERS = {
+    "cadvisor", "node-exporter", "kepler", "kepler-0.9", "kube-state-metrics", "dcgm", "kubelet-volumes", "envoy", "ss", "kuscia", "loki",
+}  # fmt: skip
+
+
+def render(template: Template) -> str:
+    """Fill the holes of a template with what an entity of its scope has."""
+    datasource = Datasource("main", IRIS.datasource("main"), "prometheus", "http://prometheus")
+    return promql.render(template.query, HOLES[template.scope], window=timedelta(minutes=5), datasource=datasource)
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda each: each.name)
+def test_a_template_is_well_shaped_and_renders_for_its_scope(template: Template) -> None:
+    """It passes the shapes, fills with what its scope has, leaves no hole, and is PromQL."""
+    document = template.document(IRIS)
+    validate(lines(document), document["id"], IRIS)
+
+    query = render(template)
+
+    assert "{{" not in query
+    assert promql_parser.parse(query)
+    assert template.name.startswith(f"{template.scope.lower()}.{template.metric}")
+
+
+def test_the_catalogue_covers_every_exporter_of_the_facts() -> None:
+    """Kubernetes' own, node, energy, GPU, volumes, gateway, sockets, Kuscia's controllers and logs."""
+    assert {each.exporter for each in TEMPLATES} == EXPORTERS
+
+
+def test_a_metric_has_one_unit_quantity_and_type_at_every_scope() -> None:
+    """Whoever compares nodes with clusters compares the same thing."""
+    for metric in {each.metric for each in TEMPLATES}:
+        same = {(each.unit, each.quantity) for each in TEMPLATES if each.metric == metric}
+        assert len(same) == 1, metric
+
+
+def test_counters_are_only_read_through_rate_or_increase() -> None:
+    """The raw value of a counter means nothing after a restart."""
+    for template in TEMPLATES:
+        counted = re.search(r"\b(rate|increase|count_over_time)\(", template.query)
+        if template.metric_type == "counter":
+            assert counted, template.name
+        totals = [each.metric for each in promql.selectors(render(template)) if each.metric.endswith("_total")]
+        assert counted or not totals, template.name
+
+
+def test_by_default_entities_get_what_every_cluster_has() -> None:
+    """Seven metrics for each scope: no workload has a query for series that nobody writes."""
+    assert {each.exporter for each in Catalogue.shipped().templates} == set(DEFAULT_EXPORTERS)
+    assert Settings().exporters == DEFAULT_EXPORTERS
+
+
+def test_an_enabled_exporter_adds_its_metrics() -> None:
+    """What is named is there, for pods too; what is not is not."""
+    catalogue = Catalogue.shipped(frozenset({*DEFAULT_EXPORTERS, "dcgm", "loki"}))
+
+    assert catalogue.find("Pod", "gpu_usage").exporter == "dcgm"
+    assert catalogue.find("Workload", "log_lines").datasource_type == "loki"
+    assert "storage_usage" not in {each.metric for each in catalogue.for_scope("Workload")}
+
+
+def test_the_old_kepler_takes_the_place_of_the_new_one() -> None:
+    """A cluster with Kepler 0.9 has energy_joules under the same name."""
+    catalogue = Catalogue.shipped(frozenset({"cadvisor", "kepler-0.9"}))
+
+    assert "kepler_container_joules_total" in catalogue.find("Workload", "energy_joules").query
+
+
+def test_a_misspelt_or_doubled_exporter_is_refused_by_name() -> None:
+    """The message says which, the hint what may have been meant."""
+    with pytest.raises(InvalidSettings, match="'keppler'") as told:
+        Catalogue.shipped(frozenset({"keppler"}))
+    assert told.value.hint == "did you mean kepler?"
+    with pytest.raises(InvalidSettings, match="both give energy_joules"):
+        Catalogue.shipped(frozenset({"kepler", "kepler-0.9"}))
+
+
+def test_the_reference_of_metrics_is_what_the_templates_say() -> None:
+    """The page cannot fall behind: it is made from the templates."""
+    loader = SourceFileLoader("metric_reference", str(ROOT / "scripts" / "metric-reference"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module
+    loader.exec_module(module)
+
+    assert module.page() == (ROOT / "docs" / "reference" / "metrics.md").read_text(), (
+        "run scripts/metric-reference > docs/reference/metrics.md"
+    )
