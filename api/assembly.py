@@ -15,6 +15,7 @@ from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline
 from exporters.protocol import Source
 from kg.errors import InvalidSettings, StoreUnavailable
+from kg.foreign import Graphs
 from kg.iris import Iris
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
@@ -24,6 +25,7 @@ from kg.telemetry.datasources import Datasource
 from kg.telemetry.history import History
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.templates import Catalogue
+from kg.updating import Updates
 
 
 def now() -> datetime:
@@ -39,6 +41,8 @@ class Parts:
     iris: Iris
     store: Store
     subgraphs: Subgraphs
+    graphs: Graphs
+    updates: Updates
     catalogue: Catalogue
     resolver: Resolver
     history: History
@@ -91,11 +95,15 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
     resolver = Resolver(store, iris, datasources, catalogue)
     pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)
     ensure(store, settings, iris, catalogue, datasources)
+    subgraphs = Subgraphs(store, iris, clock=now)
+    graphs = Graphs(store, iris, subgraphs, max_bytes=settings.document_bytes)
     parts = Parts(
         settings,
         iris,
         store,
-        Subgraphs(store, iris, clock=now),
+        subgraphs,
+        graphs,
+        Updates(store, graphs, settings.base, seconds=settings.query_timeout),
         catalogue,
         resolver,
         History(resolver),

@@ -68,6 +68,15 @@ def syntax_named(name: str) -> Syntax:
     raise UnsupportedSyntax(f"{name!r} is not an RDF syntax that is offered here", detail={"offered": offered})
 
 
+def is_iri(text: str) -> bool:
+    """Tell whether ``text`` is an absolute IRI, as it can name a node or a graph."""
+    try:
+        ox.NamedNode(text)
+    except ValueError:
+        return False
+    return True
+
+
 def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str | None, Lines]:
     """Read RDF text into lines per graph (None is the default graph); an empty document gives an empty mapping.
 

@@ -68,7 +68,7 @@ def check(text: str, *, max_bytes: int, expect: Literal["query", "update"] = "qu
         raise QueryRejected("the query is empty", hint="write SELECT, ASK, CONSTRUCT or DESCRIBE")
     if (form == "update") != (expect == "update"):
         if form == "update":
-            raise QueryRejected("this is an update, not a query", hint="write one subgraph: PUT /subgraph/{id}")
+            raise QueryRejected("this is an update, not a query", hint="send updates to /sparql/update")
         raise QueryRejected("this is a query, not an update", hint="send queries to /sparql")
     return Gated(form, text)
 

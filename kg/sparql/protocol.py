@@ -1,4 +1,4 @@
-"""SPARQL 1.1 Protocol, query operation, without any HTTP library: https://www.w3.org/TR/sparql11-protocol/#query-operation.
+"""SPARQL 1.1 Protocol, query and update operation, without any HTTP library: https://www.w3.org/TR/sparql11-protocol/.
 
 A decoded request goes in, what is asked comes out; which media types an answer may have is said by ``offered``.
 """
@@ -15,6 +15,7 @@ from kg.store.protocol import Dataset
 
 FORM = "application/x-www-form-urlencoded"
 DIRECT = "application/sparql-query"
+DIRECT_UPDATE = "application/sparql-update"
 RESULTS = (
     "application/sparql-results+json",
     "application/sparql-results+xml",
@@ -60,6 +61,42 @@ def read_query(method: str, query_string: bytes, content_type: str | None, body:
     return _request(parameters, None)
 
 
+@dataclass(frozen=True, slots=True)
+class UpdateRequest:
+    """One update operation: the text, the graphs that its WHERE parts read, and the seconds that it is given."""
+
+    update: str
+    dataset: Dataset
+    seconds: float | None = None
+
+
+def read_update(query_string: bytes, content_type: str | None, body: bytes) -> UpdateRequest:
+    """Read an update sent by POST, as a form or directly; raises as ``read_query`` does."""
+    parameters = _parameters(query_string, "the query string")
+    media_type, charset = _content_type(content_type)
+    if charset not in ("", "utf-8", "utf8"):
+        raise QueryRejected(f"the charset {charset} is not allowed: SPARQL is sent as UTF-8")
+    if media_type not in (DIRECT_UPDATE, FORM):
+        raise UnsupportedSyntax(
+            f"an update cannot come with {media_type or 'no Content-Type'}",
+            hint=f"send it as {DIRECT_UPDATE} or as {FORM}",
+            detail={"offered": [DIRECT_UPDATE, FORM]},
+        )
+    if any(name in ("update", "query") for name, _ in parameters):
+        raise QueryRejected("an update is not sent in the query string", hint="send it as the body")
+    if media_type == FORM:
+        parameters += _parameters(body, "the form")
+        updates = [value for name, value in parameters if name == "update"]
+    else:
+        updates = [_decoded(body, "the update")]
+    if len(updates) != 1:
+        many = f"{len(updates)} updates were sent; send one" if updates else "no update was sent"
+        raise QueryRejected(many, hint="give the parameter update once; several operations are parted by ;")
+    return UpdateRequest(
+        updates[0], _dataset(parameters, "using-graph-uri", "using-named-graph-uri"), _seconds(parameters)
+    )
+
+
 def offered(form: Form) -> tuple[str, ...]:
     """Return the media types that the result of a query can be written as, best first."""
     return RESULTS if form in ("select", "ask") else GRAPHS
@@ -67,18 +104,35 @@ def offered(form: Form) -> tuple[str, ...]:
 
 def _request(parameters: list[tuple[str, str]], direct: str | None) -> Request:
     if any(name == "update" for name, _ in parameters):
-        raise QueryRejected("an update was sent where a query is expected", hint="write PUT /subgraph/{id} instead")
+        raise QueryRejected("an update was sent where a query is expected", hint="send updates to /sparql/update")
     queries = [value for name, value in parameters if name == "query"]
     if direct is not None:
         queries.append(direct)
     if len(queries) != 1:
         many = f"{len(queries)} queries were sent; send one" if queries else "no query was sent"
         raise QueryRejected(many, hint="give the parameter query once, or the query as the body")
-    default = tuple(value for name, value in parameters if name == "default-graph-uri")
-    named = tuple(value for name, value in parameters if name == "named-graph-uri")
-    # Naming one kind of graph chooses the whole dataset (protocol §2.1.4): the other kind is empty then.
-    dataset = Dataset(default, named) if default or named else Dataset()
+    dataset = _dataset(parameters, "default-graph-uri", "named-graph-uri")
     return Request(queries[0], dataset, next((value for name, value in parameters if name == "format"), None))
+
+
+def _dataset(parameters: list[tuple[str, str]], default_name: str, named_name: str) -> Dataset:
+    default = tuple(value for name, value in parameters if name == default_name)
+    named = tuple(value for name, value in parameters if name == named_name)
+    # Naming one kind of graph chooses the whole dataset (protocol §2.1.4): the other kind is empty then.
+    return Dataset(default, named) if default or named else Dataset()
+
+
+def _seconds(parameters: list[tuple[str, str]]) -> float | None:
+    text = next((value for name, value in parameters if name == "timeout"), None)
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError as error:
+        raise QueryRejected("timeout is not a number of seconds") from error
+    if not 0 < seconds < 1e9:
+        raise QueryRejected("timeout is not a positive number of seconds")
+    return seconds
 
 
 def _parameters(encoded: bytes, what: str) -> list[tuple[str, str]]:
