@@ -24,6 +24,7 @@ MAX_POINTS = 11_000
 
 _STEPS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _DAY = 86_400
+_MOST_STRETCHES = 200  # of unbroken values; beyond it each point is looked up
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -140,23 +141,39 @@ class Placed(NamedTuple):
 
 def place(samples: Sequence[Samples], grid: Grid) -> Placed:
     """Put samples onto the grid; every point of it gets exactly one value or null."""
-    if not samples:
-        return Placed(pa.nulls(grid.points, pa.float64()), 0)
-    seconds = pa.concat_arrays([each.seconds for each in samples])
-    values = pa.concat_arrays([each.values for each in samples])
-    if not _covers(seconds, grid):
-        expected = pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
-        values = values.take(pc.index_in(expected, value_set=seconds))
+    seconds = pa.concat_arrays([each.seconds for each in samples] or [pa.array([], pa.int64())])
+    values = pa.concat_arrays([each.values for each in samples] or [pa.array([], pa.float64())])
+    values = _spread(seconds, values, grid)
     if not values.null_count and pc.all(pc.is_finite(values)).as_py():
         return Placed(values, 0)
     finite = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
     return Placed(finite, finite.null_count - values.null_count)
 
 
-def _covers(seconds: pa.Int64Array, grid: Grid) -> bool:
-    """Tell whether the timestamps, which ascend, are exactly those of the grid."""
-    same = len(seconds) == grid.points and seconds[0].as_py() == grid.start and seconds[-1].as_py() == grid.end
-    return same and (grid.points < 3 or pc.max(pc.pairwise_diff(seconds)).as_py() == grid.step)
+def _spread(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.DoubleArray:
+    """Put nulls where points are missing. Values mostly come in few unbroken stretches, which are taken as they are."""
+    if not len(seconds):
+        return pa.nulls(grid.points, pa.float64())
+    breaks = pc.indices_nonzero(pc.not_equal(pc.fill_null(pc.pairwise_diff(seconds), grid.step), grid.step))
+    edges = [0, *breaks.to_pylist(), len(seconds)] if len(breaks) <= _MOST_STRETCHES else []
+    stretches = [(seconds[first].as_py(), first, end) for first, end in pairwise(edges)]
+    if not stretches or any((second - grid.start) % grid.step for second, _, _ in stretches):
+        return _looked_up(seconds, values, grid)
+    parts: list[pa.DoubleArray] = []
+    filled = 0
+    for second, first, end in stretches:
+        at = (second - grid.start) // grid.step
+        parts += [pa.nulls(max(at - filled, 0), pa.float64()), values.slice(first, end - first)]
+        filled = at + end - first
+    parts.append(pa.nulls(max(grid.points - filled, 0), pa.float64()))
+    whole = pa.concat_arrays(parts)
+    fits = len(whole) == grid.points and stretches[0][0] >= grid.start  # else: a point twice, or some outside the grid
+    return whole if fits else _looked_up(seconds, values, grid)
+
+
+def _looked_up(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.DoubleArray:
+    expected = pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
+    return values.take(pc.index_in(expected, value_set=seconds))
 
 
 class Gap(NamedTuple):

@@ -182,7 +182,7 @@ def _told(status: int, body: bytes) -> Told:
 
 
 _MARKS = bytes.maketrans(b"]", b"\n")
-_READ = pyarrow.csv.ParseOptions(quote_char=False)
+_PARSE = pyarrow.csv.ParseOptions(delimiter='"', quote_char=False)
 _TYPES = pyarrow.csv.ConvertOptions(
     column_types={"t": pa.float64(), "y": pa.float64()}, include_columns=["t", "y"], null_values=[]
 )
@@ -191,11 +191,11 @@ _TYPES = pyarrow.csv.ConvertOptions(
 def decode_values(raw: bytes) -> Samples:
     """Decode the API's ``[[seconds, "value"], …]`` into arrays, as CSV: ten times faster than by way of Python objects.
 
-    One pass makes a line of each pair: ``]`` ends it, all other marks go, and the comma between pairs leaves an empty first field.
+    One pass makes a line of each pair: ``]`` ends it, the quotes around the value are the delimiters, all other marks go.
     """
-    text = b"," + raw.translate(_MARKS, b'[" \n\r\t')
-    if len(text) < 3:
+    text = raw.translate(_MARKS, b"[, \n\r\t")
+    if len(text) < 4:  # an empty list
         return Samples(pa.array([], pa.int64()), pa.array([], pa.float64()))
-    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=["", "t", "y"])
-    table = pyarrow.csv.read_csv(pa.BufferReader(text), read, _READ, _TYPES).combine_chunks()
+    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=["t", "y", ""])
+    table = pyarrow.csv.read_csv(pa.BufferReader(text), read, _PARSE, _TYPES).combine_chunks()
     return Samples(pc.round(table["t"].chunk(0)).cast(pa.int64()), table["y"].chunk(0))
