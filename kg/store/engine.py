@@ -37,9 +37,9 @@ class Engine:
 
     @property
     def store(self) -> ox.Store:
-        """The open engine; raises ``StoreUnavailable`` when it is closed."""
+        """The open engine; raises ``StoreUnavailable`` when it is closed, or could not be opened again after a failure."""
         if self._opened is None:
-            raise StoreUnavailable("the store is closed")
+            raise StoreUnavailable("the store is closed" + (": its disk failed" if self.failed else ""))
         return self._opened
 
     @property

@@ -206,7 +206,7 @@ class Writer:
         for wanted in asked.wanted:
             write, lines, after = wanted.write, wanted.lines, wanted.after
             entry = entries.get(write.graph)
-            _check(write, entry)
+            check(write, entry)
             before = entry.digest if entry else None
             if before == after:
                 asked.results.append(Written(write.graph, "unchanged", after, self.generation))
@@ -325,6 +325,8 @@ class Writer:
     def _tidy_when_due(self) -> None:
         """Keep the engine's files in shape, in a thread beside this one: writers go on meanwhile, unless the log runs away."""
         wal = self._engine.wal_bytes
+        if self._engine.failed:
+            return
         if wal < FLUSH_BYTES and self._bulk_loads < _OPTIMIZE_AFTER:
             return
         if self._tidying and self._tidying.is_alive():
@@ -371,7 +373,7 @@ def _numbered(written: Written, generation: int) -> Written:
     return Written(written.graph, written.outcome, written.digest, generation)
 
 
-def _check(write: GraphWrite, entry: GraphEntry | None) -> None:
+def check(write: GraphWrite, entry: GraphEntry | None) -> None:
     """Raise when the owner or the precondition forbids ``write``."""
     if entry is not None and entry.owner != write.owner:
         raise GraphOwned(write.graph, entry.owner, write.owner)

@@ -7,9 +7,9 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import history, load, subgraph
+from tests.bench import history, kill, load, subgraph
 
-BENCHES = {"load": load.run, "subgraph": subgraph.run, "history": history.run}
+BENCHES = {"load": load.run, "subgraph": subgraph.run, "history": history.run, "kill": kill.run}
 
 
 def main() -> None:
