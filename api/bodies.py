@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -10,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.assembly import Parts
 from api.problems import problem_of
-from kg.errors import DrumlinError, InvalidDocument, TooLarge
+from kg.errors import DrumlinError, InvalidDocument, TooLarge, UnsupportedSyntax
 from kg.rdf import JSONLD
 from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 
@@ -19,6 +20,8 @@ BATCH = 500
 """Lines that are validated and written together."""
 DISCARDED = 64 << 20
 """Bytes of a body that is too large which are read to the end; beyond it the connection is cut."""
+_GZIP = 16 + zlib.MAX_WBITS
+_PIECE = 64 << 10
 MAX_LINES = 100_000
 """Lines of one request."""
 MAX_TOGETHER = 10_000
@@ -35,10 +38,38 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     digest: str | None = None
 
 
+async def content(request: Request) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives, decompressed when it is gzip, in pieces of bounded size."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip", "x-gzip"):
+        raise UnsupportedSyntax(
+            f"the Content-Encoding {encoding[:40]!r} is not offered", detail={"offered": ["gzip", "identity"]}
+        )
+    async for piece in request.stream() if encoding == "identity" else _gunzipped(request):
+        yield piece
+
+
+async def _gunzipped(request: Request) -> AsyncIterator[bytes]:
+    member = zlib.decompressobj(_GZIP)
+    try:
+        async for chunk in request.stream():
+            rest, full = chunk, False
+            while rest or full:
+                if member.eof:  # another member follows
+                    member = zlib.decompressobj(_GZIP)
+                piece = member.decompress(rest, _PIECE)
+                rest, full = member.unconsumed_tail or member.unused_data, len(piece) == _PIECE and not member.eof
+                yield piece
+    except zlib.error as error:
+        raise InvalidDocument("the body is not gzip, as its Content-Encoding says") from error
+    if not member.eof:
+        raise InvalidDocument("the body ends in the middle of its gzip stream")
+
+
 async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they arrive; raises ``TooLarge`` for a line of more than ``limit`` bytes."""
     rest = bytearray()
-    body = aiter(request.stream())
+    body = content(request)
     async for chunk in body:
         rest += chunk
         *whole, last = rest.split(b"\n")
@@ -56,7 +87,7 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
 async def body_of(request: Request, limit: int) -> bytes:
     """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes."""
     received = bytearray()
-    body = aiter(request.stream())
+    body = content(request)
     async for chunk in body:
         received += chunk
         if len(received) > limit:
