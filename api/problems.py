@@ -36,9 +36,11 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.StoreFull, 507, "Store full"),
     (errors.StoreUnavailable, 503, "Store unavailable"),
     (errors.MetricMissing, 404, "Metric missing"),
+    (errors.Throttled, 429, "Too many queries"),
+    (errors.ReaderLost, 500, "Reader lost"),
     (errors.SourceUnavailable, 502, "Source unavailable"),
 )
-_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "complexity": 413, "timeout": 504}
+_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "complexity": 413, "memory": 413, "timeout": 504}
 
 
 class NotAcceptable(errors.UnsupportedSyntax):
@@ -121,6 +123,8 @@ def register(app: FastAPI) -> None:
             headers["Allow"] = ", ".join(error.detail.get("allowed", ()))
         if body["status"] == 503:
             headers["Retry-After"] = "2"
+        if body["status"] == 429:
+            headers["Retry-After"] = str(error.detail["retryAfter"])
         return problem_response(request, body, headers)
 
     async def http(request: Request, error: Exception) -> Response:

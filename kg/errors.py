@@ -9,7 +9,9 @@
     │   └── InvalidSettings          a configuration that cannot be used
     ├── UnsupportedSyntax            a media type that is not offered                      (406, 415)
     ├── TooLarge                     a limit was exceeded; the message carries numbers     (413)
-    ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413)
+    ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413, 504)
+    ├── Throttled                    a client asks for more than its share                 (429)
+    ├── ReaderLost                   the process that ran a query ended                    (500)
     ├── ResourceNotFound             no such thing                                         (404)
     │   └── ResourceGone             it was here; its tombstone remains                    (410)
     ├── Conflict                     the state of the store forbids it                     (409)
@@ -17,6 +19,7 @@
     │   └── AlreadyExists            POST on an id that exists
     ├── PreconditionFailed           If-Match or If-None-Match did not hold                (412)
     ├── PreconditionRequired         this service wants If-Match or If-None-Match          (428)
+    ├── CapabilityMissing            the engine behind a remote store cannot do this        (501)
     ├── StoreUnavailable             the store cannot be opened, written or read           (503)
     │   └── StoreFull                there is no room on its disk                          (507)
     └── SourceUnavailable            a server that Drumlin depends on does not answer      (502)
@@ -107,6 +110,14 @@ class QueryRejected(DrumlinError):
         self.reason = reason
 
 
+class Throttled(DrumlinError):
+    """A client asks for more than its share; ``detail["retryAfter"]`` is in seconds."""
+
+
+class ReaderLost(DrumlinError):
+    """The process that ran a query ended by itself; others are not affected."""
+
+
 class ResourceNotFound(DrumlinError):
     """No such thing."""
 
@@ -140,6 +151,10 @@ class PreconditionFailed(DrumlinError):
 
 class PreconditionRequired(DrumlinError):
     """A write must say what it expects (If-Match or If-None-Match), because the service is configured so."""
+
+
+class CapabilityMissing(DrumlinError):
+    """The engine behind a remote store cannot do what was asked (``detail``: capability, engine)."""
 
 
 class StoreUnavailable(DrumlinError):

@@ -26,6 +26,7 @@ import structlog
 
 from kg.errors import InvalidDocument, StoreUnavailable
 from kg.rdf import digest
+from kg.sparql.dataset import choose
 from kg.store import querying
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
@@ -40,8 +41,10 @@ from kg.store.protocol import (
     LogEntry,
     Row,
     StoredGraph,
+    Visible,
     Written,
 )
+from kg.store.reader_answers import Asking
 from kg.store.recent import Recent
 from kg.store.streaming import Stream
 from kg.store.writer import Batch, Wanted, Writer
@@ -67,6 +70,7 @@ class EmbeddedStore:
         self._clock = clock
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="drumlin-")) if directory is None else directory
+        self._asking: Asking | None = None
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._closing = threading.Lock()
         self._closed = False
@@ -155,15 +159,39 @@ class EmbeddedStore:
         with translated("read"):
             return querying.look_up(self._engine.store, query, values or {})
 
-    def answer(self, query: str, *, media_type: str, dataset: Dataset = _UNION, base: str | None = None) -> Answer:
+    def answer_through(self, asking: Asking) -> None:
+        """Have callers' queries run by reader processes from now on; ``close`` ends them."""
+        self._asking = asking
+
+    def answer(
+        self,
+        query: str,
+        *,
+        media_type: str,
+        dataset: Dataset = _UNION,
+        base: str | None = None,
+        visible: Visible | None = None,
+        timeout: float | None = None,
+    ) -> Answer:
         """Run a caller's query; see ``Store.answer``. Chunks come as the query runs; ``close`` them to end it early.
 
-        The answer holds every write up to ``generation``, and may hold one that came while it began.
+        The answer holds every write up to ``generation``, and may hold one that came while it began. Without reader processes
+        nothing can stop a query, and ``timeout`` is not kept.
         """
+        if asking := self._asking:
+            question = asking.question(
+                query, media_type=media_type, dataset=dataset, base=base, visible=visible, timeout=timeout
+            )
+            return asking.answer(question)
         engine, generation = self._engine.store, self.generation
-        stream = Stream(querying.work(engine, query, media_type, dataset, base))
+        chosen = choose(query, dataset, base, visible and self._listed(visible))
+        stream = Stream(querying.work(engine, chosen, media_type, base))
         self._streams.add(stream)
         return Answer(media_type, stream, generation)
+
+    def _listed(self, visible: Visible) -> Visible:
+        found = (entry.graph for prefix in visible.prefixes for entry in self.entries(prefix=prefix))
+        return Visible(visible.graphs | frozenset(found))
 
     def export(self) -> Iterator[tuple[str, Lines]]:
         """Yield all graphs of one generation, in the order of their IRIs, from a checkpoint (hard links)."""
@@ -208,6 +236,8 @@ class EmbeddedStore:
             if self._closed:
                 return
             self._closed = True
+        if self._asking:
+            self._asking.readers.close()
         self._writer.close()
         for stream in list(self._streams):
             stream.close()

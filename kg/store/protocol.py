@@ -105,6 +105,18 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
+class Visible:
+    """The graphs that a caller may read: those listed, and those whose IRI begins with one of ``prefixes``."""
+
+    graphs: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def sees(self, graph: str) -> bool:
+        """Tell whether a graph is one of them."""
+        return graph in self.graphs or graph.startswith(self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """A serialised query result. ``chunks`` is read once, in order; ``generation`` is the state it saw."""
 
@@ -154,9 +166,19 @@ class Store(Protocol):
         """
         ...
 
-    def answer(self, query: str, *, media_type: str, dataset: Dataset = Dataset(), base: str | None = None) -> Answer:
+    def answer(
+        self,
+        query: str,
+        *,
+        media_type: str,
+        dataset: Dataset = Dataset(),
+        base: str | None = None,
+        visible: Visible | None = None,
+        timeout: float | None = None,
+    ) -> Answer:
         """Run a caller's query (the gate must have passed it) and serialise the result as ``media_type``.
 
+        ``visible`` limits what any form of query can see (None: everything); ``timeout`` is in seconds (None: the store's own).
         Raises ``QueryRejected`` with the position of a syntax error, ``UnsupportedSyntax`` when the query's form cannot
         be written in ``media_type``.
         """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import pyoxigraph as ox
 
 from kg.errors import InvalidIdentifier, QueryRejected, StoreUnavailable, UnsupportedSyntax
 from kg.rdf import PREFIXES, SYNTAXES, TURTLE
-from kg.sparql import gate
-from kg.store.protocol import Dataset, Row
+from kg.store.protocol import Row
 from kg.store.streaming import Writer
 
 _RESULTS: Mapping[str, ox.QueryResultsFormat] = {
@@ -25,14 +25,24 @@ _GRAPHS: Mapping[str, ox.RdfFormat] = {
 _POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
 
 
-def work(engine: ox.Store, query: str, media_type: str, dataset: Dataset, base: str | None) -> Callable[[Writer], None]:
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A query and the graphs that it reads: the union of all, or those listed (None, None: those of its FROM clauses)."""
+
+    text: str
+    union: bool = True
+    default: tuple[str, ...] | None = None
+    named: tuple[str, ...] | None = None
+
+
+def work(engine: ox.Store, chosen: Chosen, media_type: str, base: str | None) -> Callable[[Writer], None]:
     """Return what runs the query and writes its result; all of it must happen in one thread."""
     if media_type not in _RESULTS and media_type not in _GRAPHS:
         raise _unsupported(media_type, "this query", [*_RESULTS, *_GRAPHS])
 
     def run(writer: Writer) -> None:
         try:
-            _write(_query(engine, query, dataset, base), media_type, writer)
+            _write(_query(engine, chosen, base), media_type, writer)
         except OSError as error:
             if "does not support" in str(error):  # terms that this syntax cannot write: triple terms in JSON-LD
                 raise UnsupportedSyntax(
@@ -61,22 +71,18 @@ def _write_graph(results: ox.QueryTriples, media_type: str, writer: Writer) -> N
         results.serialize(writer, format=found)  # type: ignore[arg-type]
 
 
-def _query(
-    engine: ox.Store, query: str, dataset: Dataset, base: str | None
-) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
-    chosen = dataset.default_graphs is not None or dataset.named_graphs is not None
-    default: list[ox.NamedNode | ox.BlankNode | ox.DefaultGraph] = [
-        _graph(each) for each in dataset.default_graphs or ()
-    ]
-    named: list[ox.NamedNode | ox.BlankNode] = [_graph(each) for each in dataset.named_graphs or ()]
+def _query(engine: ox.Store, chosen: Chosen, base: str | None) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:
+    listed = chosen.default is not None or chosen.named is not None
+    default: list[ox.NamedNode | ox.BlankNode | ox.DefaultGraph] = [_graph(each) for each in chosen.default or ()]
+    named: list[ox.NamedNode | ox.BlankNode] = [_graph(each) for each in chosen.named or ()]
     try:
         return engine.query(
-            query,
+            chosen.text,
             base_iri=base,
             # The flag would win over FROM, and beside named graphs it would show all graphs.
-            use_default_graph_as_union=not chosen and not gate.names_dataset(query),
-            default_graph=default if chosen else None,
-            named_graphs=named if chosen else None,
+            use_default_graph_as_union=chosen.union,
+            default_graph=default if listed else None,
+            named_graphs=named if listed else None,
         )
     except SyntaxError as error:
         raise _rejected(error) from error

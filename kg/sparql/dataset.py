@@ -1,0 +1,70 @@
+"""Which graphs a query reads: what it says itself (FROM), what the request says, and what the caller may see.
+
+RDF datasets: https://www.w3.org/TR/sparql11-query/#rdfDataset. A caller who may see a few listed graphs is answered by listing them to the
+engine, which then shows no others in any form of query; a caller who may see more has a replica of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urljoin
+
+from kg.sparql import gate
+from kg.sparql.lexer import Token, tokens
+from kg.store.protocol import Dataset, Visible
+from kg.store.querying import Chosen
+
+_ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\(.)")
+
+
+def choose(query: str, dataset: Dataset, base: str | None, visible: Visible | None = None) -> Chosen:
+    """Return the query and the graphs that it reads; ``visible`` is given for a caller who sees listed graphs only."""
+    default, named = dataset.default_graphs, dataset.named_graphs
+    own = default is None and named is None and gate.names_dataset(query)
+    if visible is None:
+        return Chosen(query, union=default is None and named is None and not own, default=default, named=named)
+    if own:
+        default, named = from_clauses(query, base)
+    elif default is None and named is None:
+        default = named = tuple(sorted(visible.graphs))
+    return Chosen(
+        query,
+        union=False,
+        default=tuple(filter(visible.sees, default or ())),
+        named=tuple(filter(visible.sees, named or ())),
+    )
+
+
+def from_clauses(query: str, base: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the graphs of FROM and of FROM NAMED, in a query that passed the gate."""
+    prefixes: dict[str, str] = {}
+    found: dict[bool, list[str]] = {False: [], True: []}
+    seen: list[Token] = []
+    for token in tokens(query):
+        if token.text == "{":
+            break
+        words = [each.text for each in seen[-2:]]
+        if token.kind == "iri" and words[-1:] == ["BASE"]:
+            base = _resolved(token.text, base)
+        elif token.kind == "iri" and words[:1] == ["PREFIX"]:
+            prefixes[words[1]] = _resolved(token.text, base)
+        elif token.kind in ("iri", "name") and words and (words[-1] == "FROM" or words == ["FROM", "NAMED"]):
+            iri = _resolved(token.text, base) if token.kind == "iri" else _expanded(token, prefixes)
+            found[words[-1] == "NAMED"].append(iri)
+        seen.append(token)
+    return tuple(found[False]), tuple(found[True])
+
+
+def _resolved(text: str, base: str | None) -> str:
+    iri = _ESCAPE.sub(_unescaped, text[1:-1])
+    return urljoin(base, iri) if base else iri
+
+
+def _expanded(name: Token, prefixes: dict[str, str]) -> str:
+    local = _ESCAPE.sub(_unescaped, name.text[len(name.prefix) + 1 :])
+    return prefixes[f"{name.prefix}:"] + local
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1] or match[2]
+    return chr(int(code, 16)) if code else match[3]

@@ -1,0 +1,148 @@
+"""A reader: a process of its own that answers queries on its own replica, so that a query can be killed and may crash.
+
+The engine cannot cancel a query, and some queries end its process; here that costs one reader. It gets its replica's folder on the
+command line and frames on its standard input, a socket (``kg.store.frames``). It dies with the service, at the latest
+when the socket ends. Imports little: it is started for every reader.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+
+import pyoxigraph as ox
+
+from kg.errors import DrumlinError
+from kg.store import blanks, frames, querying
+from kg.store.frames import CHUNK, Frames, frame
+from kg.store.querying import Chosen
+
+_PATIENCE = 0.01  # seconds that a part of a result may wait for more
+_DROPPED_AT_ONCE = 1000  # graphs
+_PR_SET_PDEATHSIG = 1
+
+
+class _Reply:
+    """Where the engine writes to: sends what it is given in parts of about ``CHUNK`` bytes, sooner when more is slow to come."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._waiting = bytearray()
+        self._sent = time.monotonic()
+
+    def write(self, data: bytes, /) -> int:
+        self._waiting += data
+        if len(self._waiting) >= CHUNK or time.monotonic() - self._sent > _PATIENCE:
+            self._channel.sendall(self._part())
+            self._sent = time.monotonic()
+        return len(data)
+
+    def flush(self) -> None:
+        """Do nothing: ``end`` sends the rest."""
+
+    def end(self) -> None:
+        self._channel.sendall(self._part() + frame(b"E"))
+
+    def fail(self, error: DrumlinError) -> None:
+        said = {"type": type(error).__name__, "message": str(error), "hint": error.hint, "detail": error.detail}
+        self._channel.sendall(frame(b"X", json.dumps(said | {"reason": getattr(error, "reason", None)}).encode()))
+
+    def _part(self) -> bytes:
+        if not self._waiting:
+            return b""
+        part = frame(b"D", bytes(self._waiting))
+        self._waiting.clear()
+        return part
+
+
+def serve(engine: ox.Store, channel: socket.socket) -> None:
+    """Answer until the other side is gone."""
+    arrived = Frames()
+    channel.sendall(frame(b"E"))  # the replica is open
+    while data := channel.recv(CHUNK):
+        arrived.feed(data)
+        while (found := arrived.next()) is not None:
+            _act(engine, channel, *found)
+
+
+def _act(engine: ox.Store, channel: socket.socket, kind: bytes, payload: bytes) -> None:
+    if kind == b"U":
+        blanks.replay(engine, payload.decode())
+        return
+    reply = _Reply(channel)
+    if kind == b"Q":
+        query, options = frames.read_asked(payload)
+        media_type, base = options.pop("media_type"), options.pop("base")
+        chosen = Chosen(query, **options)
+        try:
+            querying.work(engine, chosen, media_type, base)(reply)
+        except DrumlinError as error:
+            reply.fail(error)
+            return
+    reply.end()
+
+
+def restrict(engine: ox.Store, graphs: frozenset[str], prefixes: tuple[str, ...]) -> None:
+    """Remove every graph that is not among ``graphs`` and does not begin with one of ``prefixes``."""
+    hidden = [
+        name.value
+        for name in engine.named_graphs()
+        if not isinstance(name, ox.NamedNode) or (name.value not in graphs and not name.value.startswith(prefixes))
+    ]
+    engine.update("CLEAR DEFAULT")
+    for start in range(0, len(hidden), _DROPPED_AT_ONCE):
+        engine.update(";".join(f"DROP SILENT GRAPH <{graph}>" for graph in hidden[start : start + _DROPPED_AT_ONCE]))
+    if len(hidden) > _DROPPED_AT_ONCE:
+        engine.optimize()  # else every scan passes over what was removed
+
+
+def _die_with(parent: int) -> None:
+    """Have this process killed when the thread that started it ends, and now if that is so already."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        sys.exit("the service that started this reader is gone")
+
+
+def main() -> None:
+    """Serve on standard input."""
+    options = argparse.ArgumentParser()
+    options.add_argument("folder")
+    options.add_argument("--parent", type=int, required=True)
+    options.add_argument("--address-space", type=int, default=0, help="bytes; 0 for no limit")
+    options.add_argument("--restricted", action="store_true", help="the first frame says what may be seen")
+    given = options.parse_args()
+    _die_with(given.parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends its readers itself
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if given.address_space:
+        resource.setrlimit(resource.RLIMIT_AS, (given.address_space, given.address_space))
+    channel = socket.socket(fileno=0)
+    engine = ox.Store(given.folder)
+    try:
+        if given.restricted:
+            restrict(engine, *_seen(channel))
+        serve(engine, channel)
+    except (BrokenPipeError, ConnectionResetError):  # the service is gone, or no longer wants the result
+        sys.exit(0)
+
+
+def _seen(channel: socket.socket) -> tuple[frozenset[str], tuple[str, ...]]:
+    arrived = Frames()
+    while (found := arrived.next()) is None:
+        data = channel.recv(CHUNK)
+        if not data:
+            sys.exit(0)
+        arrived.feed(data)
+    said = json.loads(found[1])
+    return frozenset(said["graphs"]), tuple(said["prefixes"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,405 @@
+"""Answers from reader processes: each query runs on a replica, can be stopped, and harms no other.
+
+Every reader has a replica of the writer's quads: one checkpoint (hard links) per life, then the writer's deltas, sent along with its next
+query, or every ``TICK`` seconds while it is idle; never while it is busy, so that no query holds up a write. A query waits for
+nothing but a free reader, and sees all that was acknowledged before it came. Two threads serve all: ``watch`` looks after
+readers (deadline, memory, priority, catching up), ``spawn`` starts and buries them, since both take their time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import queue
+import select
+import shutil
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from kg.errors import DrumlinError, StoreUnavailable
+from kg.store import replica_deltas
+from kg.store.delta import Delta
+from kg.store.frames import frame
+from kg.store.protocol import Visible
+from kg.store.reader import Fate, Reader
+from kg.store.replica_deltas import Deltas
+
+TICK = 0.05
+"""Seconds between two looks at the readers: how late a deadline may be kept, how far behind an idle replica may be."""
+RESTRICTED = 2
+"""Readers of one restricted visible set, at most; there is one until two queries come together."""
+SETS = 8
+"""Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
+_LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
+_RENICE_AFTER = 0.1  # seconds
+_DRAINING = 0.5  # seconds that a query nobody waits for may take to end by itself
+_OPENING = 120.0  # seconds that a new reader may take
+_QUIET = 0.5  # seconds without a bulk write, after which replicas are renewed though nobody asks
+_WAITING = 512  # queries that wait for a reader, at most
+
+log = structlog.get_logger(__name__)
+
+
+class Origin(Protocol):
+    """What is copied: the embedded store."""
+
+    @property
+    def generation(self) -> int:
+        """The newest generation."""
+        ...
+
+    def follow_deltas(self, listener: Callable[[Delta], None]) -> None:
+        """Have all deltas told."""
+        ...
+
+    def checkpoint(self, folder: Path) -> int:
+        """Copy the quads."""
+        ...
+
+
+class Promise(Future[Reader]):
+    """A reader, as soon as one is free that holds ``need``."""
+
+    def __init__(self, need: int, deadline: float) -> None:
+        super().__init__()
+        self.need, self.deadline = need, deadline
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The readers of one visible set."""
+
+    visible: Visible | None
+    size: int
+    readers: set[Reader] = field(default_factory=set)
+    idle: list[Reader] = field(default_factory=list)
+    waiting: deque[Promise] = field(default_factory=deque)
+    starting: int = 0
+    worn: set[Reader] = field(default_factory=set)  # they serve until their successor is there
+    asked_at: float = field(default_factory=time.monotonic)
+
+
+class Readers:
+    """Reader processes over ``origin``, their replicas in ``folder`` (on the store's file system, emptied first).
+
+    ``count`` readers answer unrestricted callers (None: processors + 1); ``memory`` is the cap of each in bytes.
+    """
+
+    def __init__(self, origin: Origin, folder: Path, *, count: int | None = None, memory: int = 1 << 30) -> None:
+        self._origin, self._folder, self._memory = origin, folder, memory
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            folder.mkdir(parents=True)
+        except OSError as error:
+            raise StoreUnavailable(f"readers cannot keep their replicas in {folder}: {error.strerror}") from error
+        self._lock = threading.Lock()
+        self._deltas = Deltas(origin.generation)
+        self._bulk_at = 0.0
+        self._common = _Pool(None, count or (os.cpu_count() or 1) + 1)
+        self._pools: dict[Visible | None, _Pool] = {None: self._common}
+        self._tended: dict[Reader, float] = {}  # opening, catching up or draining, and until when
+        self._numbers = itertools.count()
+        self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self.ended: Counter[Fate] = Counter()
+        origin.follow_deltas(self._follow)
+        self._threads = [
+            threading.Thread(target=self._run_errands, name="readers-spawn", daemon=True),
+            threading.Thread(target=self._watch, name="readers-watch", daemon=True),
+        ]
+        with self._lock:
+            self._maintain(self._common)
+        for each in self._threads:
+            each.start()
+
+    # -- what the writer says -----------------------------------------------------------------------------------------
+    def _follow(self, delta: Delta) -> None:
+        with self._lock:
+            self._deltas.append(delta)
+            if delta.bulk:
+                self._bulk_at = time.monotonic()
+
+    @property
+    def lag(self) -> int:
+        """How many generations the farthest idle reader is behind."""
+        with self._lock:
+            return max((self._deltas.latest - each.generation for each in self._common.idle), default=0)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes, those that are opening too."""
+        with self._lock:
+            return [reader.pid for pool in self._pools.values() for reader in pool.readers]
+
+    # -- borrowing ----------------------------------------------------------------------------------------------------
+    def borrow(self, visible: Visible | None, deadline: float) -> Reader | Promise:
+        """Return a reader that sees all acknowledged so far, or the promise of one; give it to ``release`` in any case.
+
+        Raises ``StoreUnavailable`` when too many wait already.
+        """
+        with self._lock:
+            if self._ending.is_set():
+                raise _stopping()
+            pool = self._pool_of(None if listed(visible) else visible)
+            need = self._origin.generation
+            for reader in reversed(pool.idle):
+                if self._lend(reader, need, deadline):
+                    pool.idle.remove(reader)
+                    return reader
+            if len(pool.waiting) >= _WAITING:
+                raise StoreUnavailable(
+                    f"{_WAITING} queries wait for a reader already", hint="ask again in a moment, and less at a time"
+                )
+            promise = Promise(need, deadline)
+            pool.waiting.append(promise)
+            self._maintain(pool)
+            return promise
+
+    def leave(self, promise: Promise) -> None:
+        """Give up a promise: a reader that it was kept with meanwhile is released."""
+        with self._lock:
+            if promise.cancel():
+                for pool in self._pools.values():
+                    if promise in pool.waiting:
+                        pool.waiting.remove(promise)
+                return
+        if promise.exception() is None:
+            self.release(promise.result())
+
+    def release(self, reader: Reader) -> None:
+        """Take back a reader whose query has ended, or which itself has."""
+        if reader.reniced and not reader.fate and not reader.restore():
+            self._lose(reader, "worn")
+            return
+        with self._lock:
+            reader.began = None
+            pool = self._pools.get(reader.visible)
+            if not reader.fate and pool is not None and reader in pool.readers:
+                if reader.replayed > replica_deltas.LIMIT:
+                    pool.worn.add(reader)
+                self._offer(pool, reader)
+                self._maintain(pool)
+                return
+        self._lose(reader, reader.fate or "closed")
+
+    def abandon(self, reader: Reader) -> None:
+        """Take back a reader whose query nobody waits for any more: it may end by itself soon, else it is killed."""
+        with self._lock:
+            self._tended[reader] = time.monotonic() + _DRAINING
+
+    def _lend(self, reader: Reader, need: int, deadline: float) -> bool:
+        """Prepare a free reader for a query that must see ``need``; False when it cannot."""
+        owed = self._deltas.since(reader.generation)
+        if owed is None and reader.generation < need:
+            return False
+        reader.begin(deadline, owed or [])
+        return True
+
+    def _offer(self, pool: _Pool, reader: Reader) -> None:
+        """Give a free reader to who waits longest and can use it, else keep it."""
+        for promise in list(pool.waiting):
+            if self._lend(reader, promise.need, promise.deadline):
+                pool.waiting.remove(promise)
+                if promise.set_running_or_notify_cancel():
+                    promise.set_result(reader)
+                    return
+                reader.began = None
+        pool.idle.append(reader)
+
+    # -- looking after them -------------------------------------------------------------------------------------------
+    def _pool_of(self, visible: Visible | None) -> _Pool:
+        pool = self._pools.get(visible)
+        if pool is None:
+            restricted = [each for each in self._pools.values() if each is not self._common and not each.waiting]
+            if len(restricted) >= SETS:
+                self._close(min(restricted, key=lambda each: each.asked_at))
+            pool = self._pools[visible] = _Pool(visible, 1)
+        pool.asked_at = time.monotonic()
+        return pool
+
+    def _maintain(self, pool: _Pool) -> None:
+        """Start the readers that a pool lacks, and let go of those that are replaced."""
+        if self._ending.is_set():
+            return
+        if pool is not self._common and len(pool.waiting) > 1:
+            pool.size = RESTRICTED
+        stale = {each for each in pool.readers if self._deltas.since(each.generation) is None}
+        fresh = len(pool.readers - stale - pool.worn)
+        if not stale or pool.waiting or time.monotonic() - self._bulk_at > _QUIET:
+            for _ in range(pool.size - fresh - pool.starting):
+                pool.starting += 1
+                self._errands.put(lambda: self._spawn(pool))
+        for reader in [each for each in pool.idle if each in pool.worn or each in stale]:
+            if fresh >= pool.size or len(pool.readers) > pool.size:
+                pool.idle.remove(reader)
+                self._forget(pool, reader, "worn" if reader in pool.worn else "stale")
+
+    def _forget(self, pool: _Pool, reader: Reader, fate: Fate) -> None:
+        reader.kill(fate)
+        pool.readers.discard(reader)
+        pool.worn.discard(reader)
+        if reader in pool.idle:
+            pool.idle.remove(reader)
+        self._tended.pop(reader, None)
+        self.ended[reader.fate] += 1
+        self._errands.put(reader.bury)
+
+    def _lose(self, reader: Reader, fate: Fate) -> None:
+        """Bury a reader that ended, or ends now, and start another."""
+        with self._lock:
+            pool = self._pools.get(reader.visible)
+            if pool is None or reader not in pool.readers:
+                reader.kill(fate)
+                self._errands.put(reader.bury)
+                return
+            self._forget(pool, reader, fate)
+            self._maintain(pool)
+        log.info("reader_replaced", reason=reader.fate, pid=reader.pid)
+
+    def _close(self, pool: _Pool) -> None:
+        for reader in list(pool.readers):
+            self._forget(pool, reader, "closed")
+        self._pools.pop(pool.visible, None)
+
+    # -- the thread that starts and buries ----------------------------------------------------------------------------
+    def _run_errands(self) -> None:
+        """Do what takes long. Readers die with this thread (PR_SET_PDEATHSIG), so it lives as long as they."""
+        while (errand := self._errands.get()) is not None:
+            try:
+                errand()
+            except Exception:
+                log.exception("reader_errand_failed")
+
+    def _spawn(self, pool: _Pool) -> None:
+        folder = self._folder / str(next(self._numbers))
+        reader = None
+        try:
+            generation = self._origin.checkpoint(folder)
+            reader = Reader(folder, generation, pool.visible, self._memory)
+        except (DrumlinError, OSError) as error:
+            log.warning("reader_not_started", error=str(error))
+            shutil.rmtree(folder, ignore_errors=True)
+            self._ending.wait(1)  # the disk may have no room; the watch asks again
+        with self._lock:
+            pool.starting -= 1
+            if reader is None:
+                return
+            wanted = not self._ending.is_set() and self._pools.get(pool.visible) is pool
+            if wanted:
+                pool.readers.add(reader)
+                self._tended[reader] = time.monotonic() + _OPENING
+        if not wanted:
+            reader.bury()
+
+    # -- the thread that watches --------------------------------------------------------------------------------------
+    def _watch(self) -> None:
+        due = 0.0
+        while not self._ending.is_set():
+            with self._lock:
+                tended = dict(self._tended)
+            ready, _, _ = select.select([each.socket for each in tended], [], [], TICK / 2 if tended else TICK)
+            try:
+                for reader in tended:
+                    if reader.socket in ready:
+                        self._tend(reader)
+                if (now := time.monotonic()) >= due:
+                    due = now + TICK
+                    self._look(now)
+            except Exception:
+                log.exception("reader_watch_failed")
+
+    def _tend(self, reader: Reader) -> None:
+        """Read on behalf of nobody: until the end, then the reader is free."""
+        try:
+            while (found := reader.poll()) is not None:
+                if found[0] in (b"E", b"X"):
+                    with self._lock:
+                        self._tended.pop(reader, None)
+                    self.release(reader)
+                    return
+        except DrumlinError:  # it has ended; nobody waits to be told
+            self._lose(reader, "crash")
+
+    def _look(self, now: float) -> None:
+        with self._lock:
+            pools = list(self._pools.values())
+            overdue = [reader for reader, until in self._tended.items() if now > until]
+            busy = [each for pool in pools for each in pool.readers if each.began is not None]
+            behind = []
+            for pool in pools:
+                for reader in [each for each in pool.idle if each.generation < self._deltas.latest]:
+                    if self._deltas.since(reader.generation) is not None:
+                        pool.idle.remove(reader)
+                        reader.owed = self._deltas.since(reader.generation) or []
+                        self._tended[reader] = now + _OPENING
+                        behind.append(reader)
+                self._maintain(pool)
+            idle = [each for pool in pools for each in pool.idle]
+        for reader in overdue:
+            self._lose(reader, "abandoned")
+        for reader in busy:
+            self._check(reader, now)
+        for reader in idle:
+            if not reader.alive():
+                self._bury_idle(reader)
+        for reader in behind:
+            self._catch_up(reader)
+
+    def _check(self, reader: Reader, now: float) -> None:
+        over = reader.over_memory()
+        with self._lock:
+            if reader.began is None or reader.began > now:  # its query has ended meanwhile; this is the next one
+                return
+            if now > reader.deadline:
+                reader.kill("timeout")
+            elif over:
+                reader.kill("memory")
+            elif not reader.reniced and now - reader.began > _RENICE_AFTER:
+                reader.renice()
+
+    def _bury_idle(self, reader: Reader) -> None:
+        with self._lock:
+            pool = self._pools.get(reader.visible)
+            if pool is None or reader not in pool.idle:
+                return
+            pool.idle.remove(reader)
+        self._lose(reader, "crash")
+
+    def _catch_up(self, reader: Reader) -> None:
+        try:
+            reader.socket.sendall(reader.request(frame(b"P")))
+        except OSError:
+            self._lose(reader, "crash")
+
+    def close(self) -> None:
+        """End all readers and remove their replicas; who waits for an answer is told."""
+        with self._lock:
+            if self._ending.is_set():
+                return
+            self._ending.set()
+            for pool in list(self._pools.values()):
+                for promise in pool.waiting:
+                    if promise.set_running_or_notify_cancel():
+                        promise.set_exception(_stopping())
+                self._close(pool)
+        self._threads[1].join()
+        self._errands.put(None)
+        self._threads[0].join()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def listed(visible: Visible | None) -> bool:
+    """Tell whether ``visible`` is so small that its graphs are listed to a common reader."""
+    return visible is not None and not visible.prefixes and len(visible.graphs) <= _LISTED
+
+
+def _stopping() -> StoreUnavailable:
+    return StoreUnavailable("the service is stopping")
