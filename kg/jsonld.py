@@ -161,8 +161,12 @@ def _value(value: Any, key: _Key, found: set[str], context: _Context) -> str:
         return f'"{decimal_text(value)}"^^<{coercion or _XSD + "decimal"}>'
     if not isinstance(value, str):
         raise TypeError(f"{type(value).__name__} is not a value of a node document")
-    text = f'"{value.translate(_ESCAPES)}"'
-    return f"{text}^^<{coercion}>" if coercion else text
+    return f"{literal(value)}^^<{coercion}>" if coercion else literal(value)
+
+
+def literal(text: str) -> str:
+    """Write a plain literal as canonical N-Triples has it."""
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 _IRI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>\"{}|^`\\]*")

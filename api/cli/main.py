@@ -295,6 +295,34 @@ def history(
 
 
 @app.command()
+def audit(
+    store: Annotated[
+        Path | None,
+        typer.Option(help="Directory of a store that no service has open; without it the service.", show_default=False),
+    ] = None,
+    url: Url = None,
+    base: Base = None,
+    config: Config = None,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="table, json or shacl (a SHACL report in Turtle).")
+    ] = "table",
+) -> None:
+    """Validate everything that is stored; exit code 3 when a rule is broken.
+
+    **Examples**: `drumlin audit` · `drumlin audit --store /var/lib/drumlin -o shacl > report.ttl`
+    """
+    from api.cli import auditing
+
+    try:
+        form = auditing.Form(output)
+    except ValueError:
+        raise typer.BadParameter(f"{output!r} is not one of table, json, shacl", param_hint="--output") from None
+    if store is None:
+        raise typer.Exit(auditing.service(url, form))
+    raise typer.Exit(auditing.directory(_settings(config, base, None, None), store, form))
+
+
+@app.command()
 def dump(
     format: Annotated[str, typer.Option("--format", "-f", help="nquads or jsonld.")] = "nquads",
     url: Url = None,

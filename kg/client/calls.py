@@ -200,6 +200,12 @@ def _texts(response: httpx.Response) -> list[Row]:
     return [{name: term["value"] for name, term in row.items()} for row in _json(response)["results"]["bindings"]]
 
 
+def audit(media_type: str) -> Call[bytes]:
+    """Have the service validate its whole store and return the report as it was written."""
+    headers = {"Accept": media_type}
+    return Call("GET", "/admin/audit", lambda response: response.content, headers=headers, seconds=HISTORY_SECONDS)
+
+
 def about() -> Call[dict[str, Any]]:
     """Ask the service who it is: ``base``, ``cluster``, ``version``."""
     return Call("GET", "/livez", _json)

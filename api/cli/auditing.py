@@ -1,0 +1,85 @@
+"""``drumlin audit``: a store directory or a running service against the rules, as a table, JSON or SHACL's own report."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import kg
+from api.assembly import open_store
+from api.cli.logs import configure_logging
+from api.cli.output import emit, emit_json, emit_table, progress
+from kg import rdf
+from kg.audit import Report, audit, shacl_report
+from kg.client import calls
+from kg.iris import Iris
+from kg.rdf import TURTLE
+from kg.settings import Settings
+
+BROKEN = 3
+"""Exit code when a rule is broken."""
+
+
+class Form(StrEnum):
+    """How the report is written."""
+
+    table = "table"
+    json = "json"
+    shacl = "shacl"
+
+
+def directory(settings: Settings, path: Path, form: Form) -> int:
+    """Audit the store in ``path``, which no service may have open, and return the exit code."""
+    configure_logging(logging.ERROR)
+    store = open_store(settings, path)
+    try:
+        report = _audited(store, Iris(settings.base))
+    finally:
+        store.close()
+    if form is Form.shacl:
+        emit(rdf.serialize(shacl_report(report), TURTLE))
+    else:
+        _tell({"conforms": report.conforms, **msgspec.to_builtins(report)}, form)
+    return 0 if report.conforms else BROKEN
+
+
+def _audited(store: Any, iris: Iris) -> Report:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TextColumn("graphs"), TimeRemainingColumn())
+    with Progress(*columns, console=progress, transient=True) as bar:
+        task = bar.add_task("", total=len(store.entries()))
+        return audit(store.export(), iris, lambda done: bar.update(task, completed=done))
+
+
+def service(url: str | None, form: Form) -> int:
+    """Have the service at ``url`` audit its store and return the exit code."""
+    with kg.connect(url) as client, progress.status("auditing …"):
+        if form is Form.shacl:
+            content = client.run(calls.audit(TURTLE.media_type))
+            emit(content)
+            return BROKEN if b"ValidationResult" in content else 0
+        report = msgspec.json.decode(client.run(calls.audit("application/json")))
+    _tell(report, form)
+    return 0 if report["conforms"] else BROKEN
+
+
+def _tell(report: Mapping[str, Any], form: Form) -> None:
+    if form is Form.json:
+        emit_json(report)
+        return
+    rows = [(each["rule"], each["focus"], each["message"]) for each in report["violations"]]
+    rows += [
+        ("(dangling link)", each["target"], f"{each['count']:,} links, one from {each['focus']}")
+        for each in report["dangling"]
+    ]
+    if rows:
+        emit_table(("rule", "thing", "what"), rows)
+    broken = sum(report["rules"].values())
+    words = "every rule is kept" if report["conforms"] else f"{broken:,} violations of {len(report['rules'])} rules"
+    progress.print(f"{report['graphs']:,} graphs, {report['statements']:,} statements: {words}", highlight=False)

@@ -1,0 +1,70 @@
+"""``drumlin audit`` and ``/admin/audit``: a store directory and a running service are held to the rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+import rdflib
+
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from tests.service.conftest import BASE, SAMPLE, drumlin, serving
+
+POD = f"{BASE}/id/prod/payments/pod/odd"
+TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+NS = "https://w3id.org/drumlin/ns#"
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store directory with the sample cluster."""
+    path = tmp_path_factory.mktemp("audit") / "store"
+    answer = drumlin("load", str(SAMPLE), "--store", str(path), "--cluster", "prod", "--base", BASE)
+    assert answer.returncode == 0, answer.stderr
+    return path
+
+
+def test_what_the_exporter_writes_conforms(loaded: Path) -> None:
+    """Every graph of the sample cluster keeps every rule, told as a table and as JSON."""
+    table = drumlin("audit", "--store", str(loaded), "--base", BASE)
+    found = json.loads(drumlin("audit", "--store", str(loaded), "--base", BASE, "-o", "json").stdout)
+
+    assert table.returncode == 0, table.stderr
+    assert "every rule is kept" in table.stderr
+    assert (found["conforms"], found["rules"]) == (True, {})
+    assert found["graphs"] > 100
+
+
+def test_a_running_service_audits_itself(loaded: Path) -> None:
+    """The command asks the service; other tools get SHACL's report from it."""
+    with serving("--store", str(loaded), "--base", BASE, "--cluster", "prod") as service:
+        answer = drumlin("audit", "--url", service.url, "-o", "json")
+        turtle = httpx.get(f"{service.url}/admin/audit", headers={"Accept": "text/turtle"}, timeout=60)
+        odd = httpx.get(f"{service.url}/admin/audit", headers={"Accept": "image/png"}, timeout=60)
+
+    assert (answer.returncode, json.loads(answer.stdout)["conforms"]) == (0, True), answer.stderr
+    assert turtle.headers["Content-Type"].startswith("text/turtle")
+    report = rdflib.Graph().parse(data=turtle.text, format="turtle")
+    assert list(report.objects(None, rdflib.SH.conforms)) == [rdflib.Literal(True)]
+    assert odd.status_code == 406
+
+
+def test_a_broken_rule_is_told_with_exit_code_3(tmp_path: Path) -> None:
+    """What was written past the API is found: rule, thing and what is wrong, also as SHACL."""
+    path = tmp_path / "store"
+    assert drumlin("load", str(SAMPLE), "--store", str(path), "--cluster", "prod", "--base", BASE).returncode == 0
+    store = EmbeddedStore(path)
+    store.apply([GraphWrite(POD, frozenset({f"<{POD}> <{TYPE}> <{NS}Pod> .", f'<{POD}> <{NS}name> "odd" .'}), "user")])
+    store.close()
+
+    table = drumlin("audit", "--store", str(path), "--base", BASE)
+    shacl = drumlin("audit", "--store", str(path), "--base", BASE, "-o", "shacl")
+
+    assert (table.returncode, shacl.returncode) == (3, 3)
+    assert "namespace" in table.stdout
+    assert POD in table.stdout
+    assert "sourceShape" in shacl.stdout
+    assert drumlin("audit", "-o", "xml").returncode == 2

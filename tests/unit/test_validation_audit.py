@@ -1,0 +1,145 @@
+"""An audit finds in a whole store what a write would be refused for, and what only the whole can show."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import rdflib
+
+from kg import jsonld, rdf
+from kg.audit import MAX_REPORTED, audit, shacl_report
+from kg.iris import Iris
+from kg.rdf import Lines
+from ontology.vocabulary import NAMESPACE
+
+FIXTURES = Path(__file__).parents[1] / "golden" / "shapes"
+IRIS = Iris("https://kg.example")
+ID = "https://kg.example/id/prod/payments"
+SH = rdflib.SH
+
+
+def fixture(path: Path) -> tuple[str, Lines]:
+    """Read a fixture as a graph of a store."""
+    content = path.read_bytes()
+    lines = rdf.parse(jsonld.inline(content), rdf.JSONLD)[None]
+    return IRIS.entity(json.loads(content)["id"]), lines
+
+
+def pod(name: str, **more: object) -> tuple[str, Lines]:
+    """Return a well-shaped pod's graph with something more."""
+    document = {"id": f"{ID}/pod/{name}", "type": "Pod", "name": name, "namespace": "payments", **more}
+    return document["id"], jsonld.lines(document)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.fail.jsonld")), ids=lambda path: path.name.split(".")[0])
+def test_an_audit_finds_what_a_write_is_refused_for(path: Path) -> None:
+    """Each rule that has a fixture is found in a store that holds it."""
+    report = audit([fixture(path)], IRIS)
+
+    assert set(report.rules) == {path.name.split(".")[0]}
+    assert not report.conforms
+
+
+def test_a_good_store_conforms() -> None:
+    """The fixtures that break no rule break none together, and are counted."""
+    graphs = dict(map(fixture, sorted(FIXTURES.glob("*.pass.jsonld"))))
+
+    report = audit(sorted(graphs.items()), IRIS)
+
+    assert (report.conforms, report.violations) == (True, [])
+    assert (report.graphs, report.statements) == (len(graphs), sum(map(len, graphs.values())))
+
+
+def test_foreign_graphs_are_counted_and_left_alone() -> None:
+    """What stands outside the base's ids follows no rule of ours."""
+    report = audit([("http://elsewhere.example/g", frozenset({'_:b <http://x/p> "odd"@en .'}))], IRIS)
+
+    assert (report.foreign, report.graphs, report.conforms) == (1, 0, True)
+
+
+def test_a_circle_of_owners_is_told_once() -> None:
+    """No graph alone shows it; a workload at the end of a chain is in no circle."""
+    graphs = [
+        pod("a", managedBy=f"{ID}/pod/b"),
+        pod("b", managedBy=f"{ID}/pod/c"),
+        pod("c", managedBy=f"{ID}/pod/a"),
+        pod("d", managedBy=f"{ID}/pod/a"),
+        pod("e", managedBy=f"{ID}/deployment/f"),
+    ]
+
+    report = audit(graphs, IRIS)
+
+    assert report.rules == {"managed-by-circle": 1}
+    assert report.violations[0].focus.rpartition("/")[2] in "abc"
+
+
+def test_links_that_lead_nowhere_are_listed_by_how_many_there_are() -> None:
+    """A dangling link breaks no rule, since what it leads to may not be readable; a part of a known entity is known."""
+    gone, part = f"{ID}/deployment/gone", f"{ID}/pod/a/metric/cpu_usage"
+    graphs = [pod("a", managedBy=gone), pod("b", managedBy=gone, dependsOn=[part, f"{ID}/service/x"])]
+
+    report = audit(graphs, IRIS)
+
+    assert report.conforms
+    assert [(each.target, each.count) for each in report.dangling] == [(gone, 2), (f"{ID}/service/x", 1)]
+    assert report.dangling[0].path == f"{NAMESPACE}managedBy"
+
+
+def test_a_graph_whose_name_is_none_is_told_and_the_rest_is_audited() -> None:
+    """One unreadable graph does not end the audit."""
+    report = audit([(f"{ID}/pod/a/run/x", frozenset()), pod("b")], IRIS)
+
+    assert report.rules == {"readable-graph": 1}
+    assert report.graphs == 2
+
+
+def test_a_long_report_is_cut_and_counts_all() -> None:
+    """The number of violations is told even where not all are listed."""
+    graphs = [pod(str(number), phase="Odd") for number in range(MAX_REPORTED + 5)]
+
+    report = audit(graphs, IRIS)
+
+    assert len(report.violations) == MAX_REPORTED
+    assert sum(report.rules.values()) == MAX_REPORTED + 5
+
+
+def test_the_report_is_one_of_shacl() -> None:
+    """Another tool reads it: results with focus, path, message, severity, source; nothing when all is well."""
+    report = audit([fixture(FIXTURES / "phase.fail.jsonld")], IRIS)
+    graph = rdflib.Graph().parse(data=rdf.serialize(shacl_report(report), rdf.TURTLE), format="turtle")
+
+    (head,) = graph.subjects(rdflib.RDF.type, SH.ValidationReport)
+    (result,) = graph.objects(head, SH.result)
+    assert graph.value(head, SH.conforms) == rdflib.Literal(False)
+    for needed in (
+        SH.focusNode,
+        SH.resultPath,
+        SH.resultSeverity,
+        SH.sourceConstraintComponent,
+        SH.sourceShape,
+        SH.resultMessage,
+    ):
+        assert len(list(graph.objects(result, needed))) == 1, needed
+    empty = rdflib.Graph().parse(data=rdf.serialize(shacl_report(audit([], IRIS)), rdf.TURTLE), format="turtle")
+    assert list(empty.objects(None, SH.conforms)) == [rdflib.Literal(True)]
+
+
+def test_progress_is_told_for_each_graph() -> None:
+    """A person sees how far it is."""
+    told: list[int] = []
+    audit([pod("a"), pod("b")], IRIS, told.append)
+
+    assert told == [1, 2]
+
+
+def test_a_million_statements_would_take_less_than_a_minute() -> None:
+    """The processor time of an audit, per statement, keeps a store of that size within the promise."""
+    graphs = [pod(f"p{number}", label=[f"k{key}=v" for key in range(20)], phase="Running") for number in range(800)]
+    audit(graphs[:1], IRIS)
+    before = time.process_time()
+    report = audit(graphs, IRIS)
+
+    assert (time.process_time() - before) / report.statements < 60e-6
