@@ -1,0 +1,205 @@
+"""/store over a listening server: single graphs, the whole dataset, forms, conditions, and entities under their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from kg import rdf
+from tests.service.conftest import BASE, Service, serving
+
+TURTLE = {"Content-Type": "text/turtle"}
+NQUADS = {"Content-Type": "application/n-quads"}
+BLANK = '[] a <http://C> ; <http://p> [ <http://q> "é" ] , ( 1 2 ) .'
+NS = "https://w3id.org/drumlin/ns#"
+ENTITY = f"{BASE}/id/prod/payments/deployment/own"
+DOCUMENT = f"""<{ENTITY}> a <{NS}Deployment> ; <{NS}name> "own" ; <{NS}namespace> "payments" ;
+    <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> ."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service with a store of its own."""
+    with serving("--store", str(tmp_path_factory.mktemp("store"))) as service:
+        yield service
+
+
+@pytest.fixture
+def client(running: Service) -> Iterator[httpx.Client]:
+    """A client of it; there are no foreign graphs."""
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+        assert client.delete("/store").status_code == 204
+        yield client
+
+
+def _put(client: httpx.Client, graph: str, content: str, **headers: str) -> httpx.Response:
+    return client.put("/store", params={"graph": graph}, content=content.encode(), headers={**TURTLE, **headers})
+
+
+def test_the_same_document_twice_is_no_write(client: httpx.Client) -> None:
+    """Blank nodes and all: the second PUT leaves the generation as it is."""
+    first = _put(client, "http://g", BLANK)
+    second = _put(client, "http://g", BLANK)
+
+    assert (first.status_code, second.status_code) == (201, 204)
+    assert first.headers["X-Drumlin-Generation"] == second.headers["X-Drumlin-Generation"]
+
+
+@pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
+def test_a_graph_goes_and_comes_in_every_syntax(client: httpx.Client, syntax: rdf.Syntax) -> None:
+    """What is read in one syntax and written back in it is what was there."""
+    _put(client, "http://g", BLANK)
+    read = client.get("/store", params={"graph": "http://g"}, headers={"Accept": syntax.media_type})
+    assert read.status_code == 200
+    written = client.put(
+        "/store", params={"graph": "http://g"}, content=read.content, headers={"Content-Type": syntax.media_type}
+    )
+
+    assert written.status_code == 204
+    again = client.get("/store", params={"graph": "http://g"}, headers={"Accept": syntax.media_type})
+    assert again.headers["ETag"] == read.headers["ETag"]
+
+
+def test_a_post_merges_and_keeps_blank_nodes_apart(client: httpx.Client) -> None:
+    """Adding a document twice adds its blank nodes twice; what is named is there once."""
+    text = '<http://a> <http://p> "x" ; <http://q> [] .'
+    answers = [
+        client.post("/store", params={"graph": "http://g"}, content=text, headers=TURTLE).status_code for _ in range(2)
+    ]
+
+    assert answers == [201, 204]
+    lines = client.get("/store", params={"graph": "http://g", "format": "nt"}).text.splitlines()
+    assert len(lines) == 3
+
+
+def test_a_new_graph_gets_a_name_and_an_address(client: httpx.Client) -> None:
+    """POST of triples to the store: 201, and Location is the graph's name, readable in both ways."""
+    made = client.post("/store", content=BLANK.encode(), headers=TURTLE)
+    location = made.headers["Location"]
+
+    assert made.status_code == 201
+    assert location.startswith(f"{BASE}/store/")
+    assert client.get(location.removeprefix(BASE)).status_code == 200
+    assert client.get("/store", params={"graph": location}).status_code == 200
+
+
+def test_the_whole_dataset_goes_and_comes(client: httpx.Client) -> None:
+    """Quads on the store: PUT replaces the foreign graphs, POST adds, GET gives all of them back in each quads syntax."""
+    quads = b'<http://a> <http://p> _:x <http://g> .\n<http://a> <http://p> "d" .\n'
+    assert client.put("/store", content=quads, headers=NQUADS).status_code == 204
+    more = b"<http://h> { <http://b> <http://p> [] }"
+    assert client.post("/store", content=more, headers={"Content-Type": "application/trig"}).status_code == 204
+
+    for syntax in ("nq", "trig", "jsonld"):
+        answer = client.get("/store", params={"format": syntax})
+        graphs = rdf.parse(answer.content, rdf.syntax_named(answer.headers["Content-Type"]))
+        assert {name: len(lines) for name, lines in graphs.items() if name is None or not name.startswith(BASE)} == {
+            None: 1,
+            "http://g": 1,
+            "http://h": 1,
+        }
+        assert f"{BASE}/id/cluster/prod" in graphs
+    assert client.get("/store", params={"default": ""}, headers={"Accept": "text/turtle"}).text.count('"d"') == 1
+    assert client.put("/store", content=quads, headers=NQUADS).status_code == 204
+    assert client.get("/store", params={"graph": "http://h"}).status_code == 404
+
+
+def test_an_empty_graph_is_there_until_it_is_deleted(client: httpx.Client) -> None:
+    """PUT of nothing makes an empty graph: 200; DELETE makes it 404. The default graph is always there."""
+    assert _put(client, "http://g", "").status_code == 201
+    assert client.get("/store", params={"graph": "http://g"}).status_code == 200
+    assert client.delete("/store", params={"graph": "http://g"}).status_code == 204
+    assert client.get("/store", params={"graph": "http://g"}).status_code == 404
+    assert client.delete("/store", params={"graph": "http://g"}).status_code == 404
+    assert client.get("/store?default").status_code == 200
+    assert client.head("/store?default").status_code == 200
+
+
+def test_conditions_guard_a_graph(client: httpx.Client) -> None:
+    """If-Match and If-None-Match hold for writes; If-None-Match gives 304 for reads."""
+    assert _put(client, "http://g", "<a:a> <a:b> 1 .", **{"If-None-Match": "*"}).status_code == 201
+    assert _put(client, "http://g", "<a:a> <a:b> 2 .", **{"If-None-Match": "*"}).status_code == 412
+    read = client.get("/store", params={"graph": "http://g"}, headers={"Accept": "text/turtle"})
+    tag = read.headers["ETag"]
+    same = client.get("/store", params={"graph": "http://g"}, headers={"Accept": "text/turtle", "If-None-Match": tag})
+    assert same.status_code == 304
+    assert _put(client, "http://g", "<a:a> <a:b> 2 .", **{"If-Match": tag}).status_code == 204
+    assert _put(client, "http://g", "<a:a> <a:b> 3 .", **{"If-Match": tag}).status_code == 412
+    assert client.delete("/store", params={"graph": "http://g"}, headers={"If-Match": tag}).status_code == 412
+    default = client.get("/store?default", headers={"Accept": "text/turtle"}).headers["ETag"]
+    assert (
+        client.put("/store?default", content="<a:a> <a:b> 1 .", headers={**TURTLE, "If-Match": default}).status_code
+        < 300
+    )
+
+
+def test_entities_keep_their_rules(client: httpx.Client) -> None:
+    """Below /id/ a graph is validated, owned, and leaves a tombstone."""
+    assert _put(client, ENTITY, DOCUMENT).status_code == 201
+    assert client.get(f"/subgraph/{ENTITY.partition('/id/')[2]}").status_code == 200
+    added = client.post("/store", params={"graph": ENTITY}, content=f'<{ENTITY}> <{NS}label> "a=b" .', headers=TURTLE)
+    assert added.status_code == 204
+    assert _put(client, ENTITY, f'<{ENTITY}> <{NS}name> "x" .').status_code == 422
+    assert _put(client, ENTITY, f"{DOCUMENT} <{ENTITY}> <http://p> [] .").status_code == 422
+    assert _put(client, f"{BASE}/id/cluster/prod", DOCUMENT).status_code == 409
+    assert client.delete("/store", params={"graph": ENTITY}).status_code == 204
+    assert client.get("/store", params={"graph": ENTITY}).status_code == 410
+    assert _put(client, ENTITY, DOCUMENT).status_code == 201
+
+
+FORM = {"Content-Type": "multipart/form-data; boundary=x"}
+PART = "--x\r\nContent-Disposition: form-data; name=a; filename=a.nt\r\n{}\r\n<a:a> <a:b> <a:{}> .\r\n"
+
+
+def test_a_form_of_files_is_one_document(client: httpx.Client) -> None:
+    """The syntax of a file is its Content-Type's, or its name's."""
+    body = PART.format("Content-Type: text/turtle\r\n", "c") + PART.format("", "d") + "--x--\r\n"
+    assert client.put("/store?graph=http://g", content=body.encode(), headers=FORM).status_code == 201
+
+    assert len(client.get("/store?graph=http://g&format=nt").text.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "url", "content", "headers", "status"),
+    [
+        ("PUT", "/store?graph=http://g", b"<a:a> <a:b> .", TURTLE, 422),
+        ("PUT", "/store?graph=http://g", b"", {}, 415),
+        ("PUT", "/store?graph=http://g", b"", {"Content-Type": "image/png"}, 415),
+        ("PUT", "/store?graph=http://g", b"", {"Content-Type": "text/turtle; charset=utf-16"}, 415),
+        ("PUT", "/store?graph=relative", b"", TURTLE, 400),
+        ("PUT", "/store?graph=http://g&default", b"", TURTLE, 400),
+        ("PUT", "/store?graph=http://g&graph=http://h", b"", TURTLE, 400),
+        ("PUT", "/store?grahp=http://g", b"", TURTLE, 400),
+        ("PUT", "/store?graph=http://g/%FF", b"", TURTLE, 400),
+        ("PUT", "/store", b"<a:a> <a:b> 1 .", TURTLE, 415),
+        ("PUT", "/store", b"_:g { <a:a> <a:b> 1 }", {"Content-Type": "application/trig"}, 422),
+        ("PUT", "/store?graph=http://g", b"<a:a> <a:b> 1 <http://h> .", NQUADS, 422),
+        ("PUT", "/store?graph=http://g", b"x" * 1_100_000, TURTLE, 413),
+        ("PUT", "/store?graph=http://g", b"no parts", FORM, 422),
+        ("PUT", "/store?graph=http://g", b'{"@context": "http://127.0.0.1:9/", "@id": "a:a"}', {"Content-Type": "application/ld+json"}, 422),
+        ("GET", "/store?graph=http://g", b"", {}, 404),
+        ("GET", "/store?default", b"", {"Accept": "image/png"}, 406),
+        ("GET", "/store", b"", {"Accept": "text/turtle"}, 406),
+        ("PATCH", "/store?default", b"", {}, 405),
+        ("DELETE", "/store", b"", {"If-Match": '"x"'}, 412),
+    ],
+)  # fmt: skip
+def test_bad_requests(
+    client: httpx.Client, method: str, url: str, content: bytes, headers: dict[str, Any], status: int
+) -> None:
+    """Each gets its status as a problem document, and nothing is written."""
+    answer = client.request(method, url, content=content, headers=headers)
+
+    assert answer.status_code == status, answer.text
+    assert answer.json()["status"] == status
+    assert client.get("/store?graph=http://g").status_code == 404
+
+
+def test_options_say_what_there_is(client: httpx.Client) -> None:
+    """OPTIONS lists the methods, 405 lists the same."""
+    allowed = client.options("/store?default").headers["Allow"]
+
+    assert allowed == client.patch("/store/x").headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, POST, PUT"
