@@ -11,7 +11,7 @@ from fastapi import Request
 
 from api.exporting import Exporting
 from exporters.hosting import ensure
-from exporters.kubernetes.kinds import KINDS
+from exporters.kubernetes.mappings import kinds_of
 from exporters.pipeline import Pipeline
 from exporters.protocol import Source
 from kg.errors import InvalidSettings, StoreUnavailable
@@ -93,7 +93,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
     catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
     resolver = Resolver(store, iris, datasources, catalogue)
-    pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)
+    pipeline = Pipeline(store, kinds_of(settings), settings, iris, catalogue, datasources, clock=now)
     ensure(store, settings, iris, catalogue, datasources)
     subgraphs = Subgraphs(store, iris, clock=now)
     graphs = Graphs(store, iris, subgraphs, max_bytes=settings.document_bytes)

@@ -42,6 +42,11 @@ class Surroundings:
         """IRI of the domain whose cluster this is."""
         return self.iris.domain(self.settings.domain.id)
 
+    @property
+    def prefix(self) -> str:
+        """What the IRIs of all objects of the cluster begin with."""
+        return self.object(None, "Node", "-").removesuffix("-/node/-")
+
     def object(self, namespace: str | None, kind: str, name: str, group: str = "") -> str:
         """Return the IRI of an object of the cluster."""
         return self.iris.object(self.settings.cluster, namespace, kind, name, group)

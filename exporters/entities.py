@@ -23,6 +23,7 @@ from exporters.recall import Earlier
 from exporters.runs import Run, advance, close, documents, supersede
 from exporters.tombstones import remains
 from kg.errors import InvalidInput
+from kg.iris import RESERVED
 from kg.jsonld import NodeDocument, lines
 from kg.rdf import Lines, digest
 from kg.store.protocol import GraphWrite
@@ -69,9 +70,10 @@ class Entities:
         self._entities: dict[str, _Entity] = {}
         self._departed: OrderedDict[str, None] = OrderedDict()
         self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
-        self._earlier: dict[str, dict[str, Earlier]] = defaultdict(dict)  # by the kind's segment
+        self._earlier: dict[str, dict[str, Earlier]] = defaultdict(dict)  # by what tells the kind in an id
         for graph, found in earlier.items():
-            self._earlier[around.iris.short(graph).split("/")[2]][graph] = found
+            first, _, kind, *_ = (*around.iris.short(graph).split("/"), "", "")
+            self._earlier[first if first in RESERVED else kind][graph] = found
 
     # -- changes in ---------------------------------------------------------------------------------------------------
     def upserted(self, change: Upserted) -> None:
@@ -111,12 +113,12 @@ class Entities:
 
     def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
-        self._earlier[kind.segment].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
+        self._earlier[_home(kind)].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
 
     def completed(self, change: Synced) -> None:
         """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
         self.synced.add(change.kind.segment)
-        for graph, earlier in self._earlier.pop(change.kind.segment, {}).items():
+        for graph, earlier in self._earlier.pop(_home(change.kind), {}).items():
             if earlier.tombstone:
                 continue
             name = self._around.iris.parse(graph).name
@@ -157,13 +159,15 @@ class Entities:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _name(self, kind: Kind, metadata: Metadata) -> str:
         """Return the IRI of an object's graph."""
+        if kind.reserved:
+            return self._around.iris.of_class(kind.reserved, metadata.name)
         namespace = metadata.namespace if kind.namespaced else None
         return self._around.object(namespace, kind.name, metadata.name, kind.group)
 
     def _begun(self, graph: str, kind: Kind, manifest: Manifest) -> _Entity:
         if graph in self._tombstones:
             return _Entity(kind, manifest, self._tombstones.pop(graph)[1], has_graph=True)
-        earlier = self._earlier.get(kind.segment, {}).pop(graph, None)
+        earlier = self._earlier.get(_home(kind), {}).pop(graph, None)
         if earlier:
             return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=True)
         # Until the kind is synced, everything that was ever written about it stands in what was recalled.
@@ -228,3 +232,7 @@ def _unversioned(manifest: Any) -> Manifest:
     metadata = msgspec.structs.replace(manifest.metadata, resourceVersion="")
     replaced: Manifest = msgspec.structs.replace(manifest, metadata=metadata)
     return replaced
+
+
+def _home(kind: Kind) -> str:
+    return kind.reserved or kind.segment

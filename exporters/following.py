@@ -76,7 +76,7 @@ class Following:
             owner,
             around,
             clock=clock,
-            earlier=recall(sink, owner, around.object(None, "Node", "-").removesuffix("-/node/-"), around.iris),
+            earlier=recall(sink, owner, (around.prefix, f"{around.iris.root}domain/"), around.iris),
             former_runs=partial(runs_of, sink, iris=around.iris),
         )
         self._mine = tuple(hosting.found_earlier(sink, around, owner))

@@ -105,6 +105,7 @@ class Kind:
     # When it ran; None for kinds that have no runs.
     life: Callable[[Any], Life] | None = None
     entity: str = ""  # class of the ontology, where it is not the kind's own name
+    reserved: str = ""  # "domain": its objects are the things of that reserved class, by name
 
     @property
     def type(self) -> str:

@@ -37,9 +37,11 @@ class Earlier:
     tombstone: bool = False
 
 
-def recall(sink: Sink, owner: str, prefix: str, iris: Iris) -> dict[str, Earlier]:
-    """Return what ``owner`` has written below ``prefix``, by the graph's IRI."""
-    found = {each.graph: Earlier(each.digest) for each in sink.entries(owner=owner, prefix=prefix)}
+def recall(sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris) -> dict[str, Earlier]:
+    """Return what ``owner`` has written below ``prefixes``, by the graph's IRI."""
+    found = {
+        each.graph: Earlier(each.digest) for prefix in prefixes for each in sink.entries(owner=owner, prefix=prefix)
+    }
     if not found:
         return found
     for entity, runs in _by_entity(sink.look_up(_RUNS), iris):

@@ -28,6 +28,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from kg.errors import InvalidIdentifier, InvalidSettings
 from kg.iris import RESERVED, Iris
+from kg.resources import ResourceSettings
 
 DatasourceKind = Literal["prometheus", "loki", "grafana", "influxdb", "jaeger", "parquet"]
 Reference = Annotated[str, StringConstraints(pattern=r"^(env:[A-Za-z_][A-Za-z0-9_]*|file:.+)$")]
@@ -178,6 +179,12 @@ class Settings(BaseSettings):
     labels: tuple[str, ...] = Field(
         DEFAULT_LABELS,
         description="Labels that are kept (exact keys, or a prefix ending in *); all others are dropped.",
+    )
+    mappings: tuple[str, ...] = Field(
+        (), description="Custom resources to follow: `kuscia`, or paths of TOML files of `[[resource]]` tables."
+    )
+    resource: tuple[ResourceSettings, ...] = Field(
+        (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."
     )
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
     series_cache_bytes: int = Field(

@@ -11,7 +11,7 @@ from api.cli.logs import configure_logging
 from api.cli.output import Output, emit_json, emit_table, progress
 from exporters.dump import DumpSource
 from exporters.hosting import ensure
-from exporters.kubernetes.kinds import KINDS
+from exporters.kubernetes.mappings import kinds_of
 from exporters.pipeline import Pipeline, Summary
 from kg.iris import Iris
 from kg.settings import Settings
@@ -25,13 +25,14 @@ def load(settings: Settings, paths: list[Path], directory: Path, output: Output)
     """Load ``paths`` into the store in ``directory`` and return the exit code; raises what opening and writing raise."""
     configure_logging(logging.ERROR)  # what was rejected is told below
     iris = Iris(settings.base)
+    kinds = kinds_of(settings)
     catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
     store = open_store(settings, directory)
     try:
         ensure(store, settings, iris, catalogue, datasources)
-        pipeline = Pipeline(store, KINDS, settings, iris, catalogue, datasources, clock=now)
-        source = DumpSource(paths, KINDS, clock=now)
+        pipeline = Pipeline(store, kinds, settings, iris, catalogue, datasources, clock=now)
+        source = DumpSource(paths, kinds, clock=now)
         with progress.status("reading …") as status:
             summary = pipeline.run(source, threading.Event(), lambda done: status.update(f"{done}"))
         _tell(summary, source.skipped, store.generation, output)

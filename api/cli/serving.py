@@ -22,20 +22,20 @@ LOOPBACK = ("localhost",)
 def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:
     """Return the source that ``none``, ``dump:PATH`` or ``kubernetes`` names; raises ``InvalidSettings``."""
     from api.assembly import now
-    from exporters.kubernetes.kinds import KINDS
+    from exporters.kubernetes.mappings import kinds_of
 
     if name == "none":
         return None
     if name.startswith("dump:"):
         from exporters.dump import DumpSource
 
-        return DumpSource([name.removeprefix("dump:")], KINDS, clock=now)
+        return DumpSource([name.removeprefix("dump:")], kinds_of(settings), clock=now)
     if name == "kubernetes":
         from exporters.kubernetes.access import Access
         from exporters.kubernetes.informer import KubernetesSource
 
         access = Access.connect(context=context)
-        return KubernetesSource(access, KINDS, settings.cluster, namespace=namespace)
+        return KubernetesSource(access, kinds_of(settings), settings.cluster, namespace=namespace)
     raise InvalidSettings(f"source {name!r} is not one of none, dump:PATH, kubernetes")
 
 
@@ -144,7 +144,7 @@ async def _announce(host: str, port: int, listening: Callable[[], None]) -> None
 def follow(settings: Settings, source: Any, to: str) -> None:
     """Export ``source`` into the service at ``to`` until the source ends or a signal comes."""
     from api.assembly import configured, now
-    from exporters.kubernetes.kinds import KINDS
+    from exporters.kubernetes.mappings import kinds_of
     from exporters.pipeline import Pipeline
     from exporters.remote import RemoteSink
     from kg.client import Client
@@ -161,7 +161,7 @@ def follow(settings: Settings, source: Any, to: str) -> None:
     with Client(to, timeout=120.0) as client:
         sink = RemoteSink(client, settings.base)
         catalogue = Catalogue.shipped(frozenset(settings.exporters))
-        pipeline = Pipeline(sink, KINDS, settings, iris, catalogue, configured(settings, iris), clock=now)
+        pipeline = Pipeline(sink, kinds_of(settings), settings, iris, catalogue, configured(settings, iris), clock=now)
         pipeline.run(source, stop)
 
 

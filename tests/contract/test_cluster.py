@@ -16,13 +16,12 @@ import pytest
 
 from exporters.dump import DumpSource
 from exporters.following import Following
-from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline
 from exporters.protocol import Change, Gone, Upserted
 from kg.jsonld import NAMESPACE
 from kg.rdf import Lines
 from tests.memory_sink import MemorySink
-from tests.unit.rendering import BY_NAME, CONTRACT, around, following, synced
+from tests.unit.rendering import BY_NAME, CONTRACT, KINDS, around, following, synced
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 CLUSTER = SHARED / "data" / "cluster"
@@ -223,7 +222,7 @@ def named(projection: Any) -> dict[str, Any] | bool:
     kind = msgspec.inspect.type_info(projection) if not isinstance(projection, msgspec.inspect.Type) else projection
     if isinstance(kind, msgspec.inspect.UnionType):
         inner = [each for each in kind.types if not isinstance(each, msgspec.inspect.NoneType)]
-        return named(inner[0]) if len(inner) == 1 else True
+        return named(inner[0]) if len(inner) == 1 or isinstance(inner[0], msgspec.inspect.VarTupleType) else True
     if isinstance(kind, msgspec.inspect.StructType):
         return {field.encode_name: named(field.type) for field in kind.fields}
     if isinstance(kind, msgspec.inspect.VarTupleType | msgspec.inspect.ListType):

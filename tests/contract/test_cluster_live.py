@@ -15,7 +15,6 @@ import pytest
 from exporters.dump import DumpSource
 from exporters.hosting import OWNER, ensure
 from exporters.kubernetes.informer import KubernetesSource
-from exporters.kubernetes.kinds import KINDS
 from exporters.pipeline import Pipeline
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Lines
@@ -25,7 +24,7 @@ from tests.contract.test_cluster import relisted
 from tests.fake_apiserver.clusters import Cluster, fake_cluster
 from tests.fake_apiserver.following import FAST
 from tests.fake_apiserver.state import ApiState
-from tests.unit.rendering import BY_NAME, around
+from tests.unit.rendering import BY_NAME, KINDS, around
 
 CLUSTER = Path(__file__).parents[2].parent / "shared" / "data" / "cluster"
 OBSERVED = datetime(2026, 11, 27, 21, 53, tzinfo=UTC)

@@ -1,0 +1,345 @@
+"""Custom resources by configuration: paths, tables, and the mapping for Kuscia that is shipped."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporters.kubernetes.mappings import kinds_of
+from exporters.kubernetes.paths import Elements, Inside, Member, path, projection, texts
+from kg.errors import InvalidSettings
+from kg.settings import Settings
+from tests.unit.rendering import CONTRACT, around, follow, following, upserted
+
+CRDS = Path(__file__).parents[2].parent / "shared" / "data" / "secretflow+kuscia" / "crds" / "v1alpha1"
+KUSCIA = files("exporters.kuscia").joinpath("kuscia.toml").read_text(encoding="utf-8")
+JOB = "https://kg.example/id/prod/cross-domain/kusciajob.kuscia.secretflow/job"
+VERSION = "kuscia.secretflow/v1alpha1"
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------------
+
+
+def plainly(value: Any, steps: tuple[Any, ...]) -> Iterator[str]:
+    """What a path finds, by a plain reading of RFC 9535 over decoded JSON."""
+    if value is None:
+        return
+    if not steps:
+        if str(value):
+            yield str(value).lower() if isinstance(value, bool) else str(value)
+        return
+    first, *rest = steps
+    if isinstance(first, Member):
+        yield from plainly(value.get(first.name), tuple(rest))
+    elif isinstance(first, Inside):
+        yield from plainly(json.loads(value), tuple(rest))
+    else:
+        for each in value.values() if isinstance(value, dict) else value:
+            if first.key is None or each.get(first.key) == first.text:
+                yield from plainly(each, tuple(rest))
+
+
+SCALAR = st.none() | st.booleans() | st.integers(-9, 9) | st.text("abc", max_size=3)
+ITEM = st.fixed_dictionaries(
+    {}, optional={"type": st.sampled_from(["Ready", "Other"]), "status": SCALAR, "x.y": SCALAR}
+)
+OBJECT = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": st.text("ab", min_size=1), "labels": st.dictionaries(st.sampled_from(["l", "k"]), st.text("ab"))}
+        )
+    },
+    optional={
+        "spec": st.fixed_dictionaries(
+            {},
+            optional={
+                "scalar": SCALAR,
+                "items": st.lists(ITEM) | st.dictionaries(st.text("pq"), ITEM),
+                "secret": SCALAR,
+            },
+        ),
+        "text": st.fixed_dictionaries({"inner": st.lists(st.text("uv"))}).map(json.dumps),
+    },
+)
+PATHS = (
+    "$.metadata.name",
+    "$.metadata.labels['l']",
+    "$.spec.scalar",
+    "$.spec.items[*]['x.y']",
+    "$.spec.items[?@.type=='Ready'].status",
+    "$.text | $.inner[*]",
+)
+
+
+@given(OBJECT)
+def test_a_projection_gives_what_a_plain_reading_gives(document: dict[str, Any]) -> None:
+    """Typed structs made from paths find the values that the paths find in the plain JSON, and hold nothing that no path names."""
+    steps = [path(each) for each in PATHS]
+    read = msgspec.json.decode(json.dumps(document), type=projection("Thing", steps))
+
+    assert [list(texts(read, each)) for each in steps] == [list(plainly(document, each)) for each in steps]
+    assert "secret" not in repr(msgspec.inspect.type_info(type(read)))
+
+
+@pytest.mark.parametrize("text", ["$.", "$.a[0]", "$..a", "$.a[?@.b]", "$.a b", "$.a | b"])
+def test_a_path_that_is_none_is_refused_with_its_position(text: str) -> None:
+    """A mistake in a mapping is told with the character where it stands."""
+    with pytest.raises(InvalidSettings, match=r"is not a path from character \d+ on"):
+        path(text)
+
+
+def test_a_text_that_is_not_json_names_nothing() -> None:
+    """Any text may stand in such a field; it neither breaks the object nor stays in memory."""
+    steps = path("$.spec.config | $.ids[*]")
+    kind = projection("Thing", [steps])
+
+    for text in ("not json: secret", '{"ids": 7}', "[" * 5000, ""):
+        read = msgspec.json.decode(json.dumps({"metadata": {"name": "a"}, "spec": {"config": text}}), type=kind)
+        assert list(texts(read, steps)) == []
+        assert "secret" not in repr(read)
+
+
+def test_filters_and_wildcards_are_read() -> None:
+    """The steps of a path are what they are written as."""
+    assert path("$.a[*]['b.c'][?@.d=='e'] | $.f") == (
+        Member("a"),
+        Elements(),
+        Member("b.c"),
+        Elements("d", "e"),
+        Inside(),
+        Member("f"),
+    )
+
+
+# -- tables ---------------------------------------------------------------------------------------------------------------
+
+TABLE = {"group": "example.org", "version": "v1", "plural": "things", "kind": "Thing", "class": "Workflow"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"class": "Wurkflow"}, "'Wurkflow' is not in the vocabulary"),
+        ({"value": {"nmae": "$.spec.name"}}, "'nmae' is not in the vocabulary"),
+        ({"constant": {"assetType": "Table"}}, "'Table' is not in the vocabulary"),
+        ({"phase": {"path": "$.status.phase", "words": {"Up": "Upright"}}}, "'Upright' is not in the vocabulary"),
+        ({"run": {"start": "$.s", "outcome": {"path": "$.p", "words": {"Done": "Finished"}}}}, "'Finished' is not in"),
+        ({"relation": [{"term": "dependsOn"}]}, "one of owner, selector, name"),
+        ({"relation": [{"term": "dependsOn", "name": "$.spec.a"}]}, "go together"),
+        ({"relation": [{"term": "needs", "owner": True}]}, "'needs' is not in the vocabulary"),
+        ({"value": {"name": "$.spec", "host": "$.spec.host"}}, "both for a value and for what holds values"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused_by_name(wrong: dict[str, Any], said: str) -> None:
+    """A word that the ontology does not know, or half a rule, ends the start with a message that names it."""
+    with pytest.raises((InvalidSettings, ValueError), match=re.escape(said)):
+        kinds_of(Settings(resource=[{**TABLE, **wrong}]))
+
+
+def test_a_kind_cannot_be_mapped_twice() -> None:
+    """Two tables for one kind would write one graph in turns."""
+    with pytest.raises(InvalidSettings, match=r"thing\.example\.org is mapped twice"):
+        kinds_of(Settings(resource=[TABLE, TABLE]))
+
+
+def test_a_mapping_of_ones_own_is_read_from_its_file(tmp_path: Path) -> None:
+    """``mappings`` takes paths beside the names of what is shipped, and says what is wrong with a file."""
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        '[[resource]]\ngroup = "example.org"\nversion = "v1"\nplural = "things"\nkind = "Thing"\nclass = "Task"\n'
+    )
+
+    assert kinds_of(Settings(mappings=[str(file)]))[-1].segment == "thing.example.org"
+    file.write_text("[[resource]]\ngroup = 1\n")
+    with pytest.raises(InvalidSettings, match=r"mine\.toml: resource\.0\.group"):
+        kinds_of(Settings(mappings=[str(file)]))
+    with pytest.raises(InvalidSettings, match="No such file"):
+        kinds_of(Settings(mappings=[str(tmp_path / "none.toml")]))
+
+
+def test_owner_and_selector_rules_give_links() -> None:
+    """The owner reference and a label selector are rules, too."""
+    table = {**TABLE, "class": "DisruptionBudget", "relation": [{"term": "selects", "selector": "$.spec.selector"}]}
+    owned = {
+        **TABLE,
+        "kind": "Step",
+        "plural": "steps",
+        "class": "Task",
+        "relation": [{"term": "managedBy", "owner": True}],
+    }
+    surroundings = around({**CONTRACT, "resource": [table, owned]})
+    thing, step = kinds_of(surroundings.settings)[-2:]
+    run = following_of(surroundings)
+    place = {"namespace": "shop", "uid": "u"}
+    owner = {"apiVersion": "example.org/v1", "kind": "Thing", "name": "a", "uid": "u", "controller": True}
+    for kind, document in (
+        (thing, {"metadata": {"name": "a", **place}, "spec": {"selector": {"matchLabels": {"app": "x"}}}}),
+        (step, {"metadata": {"name": "b", **place, "ownerReferences": [owner]}}),
+    ):
+        run.take(change_of(kind, document))
+    run.take(
+        upserted(
+            {
+                "kind": "Deployment",
+                "metadata": {"name": "x", **place},
+                "spec": {"template": {"metadata": {"labels": {"app": "x"}}}},
+            }
+        )
+    )
+    run.flush(everything=True)
+
+    text = run._sink.text()  # type: ignore[attr-defined]
+    assert (
+        "thing.example.org/a> <https://w3id.org/drumlin/ns#selects> <https://kg.example/id/prod/shop/deployment/x> ."
+        in text
+    )
+    assert (
+        "step.example.org/b> <https://w3id.org/drumlin/ns#managedBy> <https://kg.example/id/prod/shop/thing.example.org/a> ."
+        in text
+    )
+
+
+def following_of(surroundings: Any) -> Any:
+    """A run over any kinds."""
+    from tests.memory_sink import MemorySink
+
+    return following(MemorySink(), surroundings)
+
+
+def change_of(kind: Any, document: dict[str, Any]) -> Any:
+    """The change that says an object of any kind exists."""
+    from exporters.protocol import Upserted
+
+    return Upserted(kind, msgspec.json.decode(json.dumps(document), type=kind.projection))
+
+
+# -- Kuscia ---------------------------------------------------------------------------------------------------------------
+
+
+def job(**task: Any) -> dict[str, Any]:
+    """A job of one task."""
+    spec = {
+        "initiator": "alice",
+        "tasks": [{"taskID": "t", "alias": "t", "parties": [{"domainID": "alice"}, {"domainID": "bob"}], **task}],
+    }
+    return {
+        "kind": "KusciaJob",
+        "apiVersion": VERSION,
+        "metadata": {"name": "job", "namespace": "cross-domain", "uid": "j"},
+        "spec": spec,
+    }
+
+
+def data(domain: str, name: str) -> dict[str, Any]:
+    """Data of a domain."""
+    return {
+        "kind": "DomainData",
+        "apiVersion": VERSION,
+        "metadata": {"name": name, "namespace": domain, "uid": f"{domain}-{name}"},
+        "spec": {},
+    }
+
+
+def produced(graph: Any) -> set[str]:
+    """Whose data a job produces."""
+    return {line.split("/")[-3] for line in graph if "#produces>" in line}
+
+
+def test_data_that_comes_later_tells_where_it_is() -> None:
+    """An output is linked in each party's namespace until one of them has it; then only there, whatever the order."""
+    document = job(taskInputConfig=json.dumps({"sf_output_ids": ["out"]}))
+    early, _ = follow([upserted(document)])
+    late, _ = follow([upserted(document), upserted(data("bob", "out"))], one_by_one=True)
+    first, _ = follow([upserted(data("bob", "out")), upserted(document)])
+
+    assert produced(early.graphs[JOB]) == {"alice", "bob"}
+    assert produced(late.graphs[JOB]) == produced(first.graphs[JOB]) == {"bob"}
+
+
+def test_the_hosting_domain_stays_what_is_configured() -> None:
+    """A Domain object of the same name does not fight with the configuration over one graph."""
+    domain = {"kind": "Domain", "apiVersion": VERSION, "metadata": {"name": "glaciation-node1", "uid": "d"}}
+    sink, run = follow([upserted(domain)])
+
+    assert sink.owners["https://kg.example/id/domain/glaciation-node1"] == "drumlin"
+    assert run.summary.rejected == []
+
+
+def test_a_domain_that_is_gone_leaves_a_tombstone_and_a_restart_writes_nothing() -> None:
+    """Domains stand outside of the cluster's ids and are remembered all the same."""
+    from tests.unit.rendering import gone, synced
+
+    domain = {"kind": "Domain", "apiVersion": VERSION, "metadata": {"name": "bob", "uid": "d"}}
+    sink, _ = follow([upserted(domain), *synced()])
+    before = sink.generation
+    follow([upserted(domain), *synced()], sink)
+    assert sink.generation == before
+    follow([*synced()], sink)
+    assert any("Tombstone" in line for line in sink.graphs["https://kg.example/id/domain/bob"])
+    sink, _ = follow([upserted(domain), gone(domain)], one_by_one=True)
+    assert any("Tombstone" in line for line in sink.graphs["https://kg.example/id/domain/bob"])
+
+
+def paths_of(value: Any) -> Iterator[str]:
+    """Every path in a mapping, with the start of its ``each``."""
+    if isinstance(value, dict):
+        start = value.get("each", "$")
+        for key, each in value.items():
+            if isinstance(each, str) and each.startswith("$"):
+                yield each if key == "each" else start + each[1:]
+            else:
+                yield from paths_of(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from paths_of(each)
+
+
+def test_the_shipped_mapping_names_nothing_that_may_be_secret() -> None:
+    """No path of it leads to a certificate, key, token, signature or encrypted field."""
+    named = list(paths_of(tomllib.loads(KUSCIA)))
+
+    assert len(named) > 20
+    assert [
+        each
+        for each in named
+        if re.search(r"cert|key|token|signature|encrypt|secret\b|\.data\b|auth", each, re.IGNORECASE)
+    ] == []
+
+
+@pytest.mark.skipif(
+    not CRDS.is_dir() and os.environ.get("CI") != "true", reason="no CRDs at ../shared/data/secretflow+kuscia"
+)
+@pytest.mark.parametrize("table", tomllib.loads(KUSCIA)["resource"], ids=lambda each: each["plural"])
+def test_every_path_of_the_shipped_mapping_is_a_field_of_the_crd(table: dict[str, Any]) -> None:
+    """Group, version, scope and each path up to a nested text stand in Kuscia's own definition."""
+    crd = yaml.safe_load((CRDS / f"{table['group']}_{table['plural']}.yaml").read_text())
+    schema = next(each for each in crd["spec"]["versions"] if each["name"] == table["version"])["schema"][
+        "openAPIV3Schema"
+    ]
+
+    assert (crd["spec"]["scope"] == "Namespaced") == table.get("namespaced", True)
+    for each in paths_of(table):
+        assert in_schema(schema, path(each)), each
+
+
+def in_schema(schema: dict[str, Any], steps: tuple[Any, ...]) -> bool:
+    """Tell whether a path leads to a field of a schema."""
+    if not steps or isinstance(steps[0], Inside):
+        return True
+    if isinstance(steps[0], Elements):
+        return "items" in schema and in_schema(schema["items"], steps[1:])
+    if steps[0].name == "metadata":
+        return True
+    return steps[0].name in schema.get("properties", {}) and in_schema(schema["properties"][steps[0].name], steps[1:])
