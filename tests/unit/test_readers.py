@@ -100,7 +100,10 @@ def test_readers_together_see_what_many_writers_wrote(served: Served) -> None:
 
 
 WRITES = st.lists(
-    st.tuples(st.integers(0, 12), st.none() | st.integers(0, 4)), min_size=1, max_size=8, unique_by=lambda each: each[0]
+    st.tuples(st.integers(5000, 5012), st.none() | st.integers(0, 4)),
+    min_size=1,
+    max_size=8,
+    unique_by=lambda each: each[0],
 )
 
 
@@ -117,7 +120,7 @@ def test_a_replica_is_what_the_writer_is(
     monkeypatch.setattr(writer, "BULK", 7)
     for run in runs:
         served.store.apply(
-            [GraphWrite(f"{BASE}m{each}", None if size is None else lines(each, size), "user") for each, size in run]
+            [GraphWrite(f"{BASE}n{each}", None if size is None else lines(each, size), "user") for each, size in run]
         )
     held = served.store.look_up(ALL)
     assert served.rows(ALL) == sorted(",".join(row[name] for name in "gspo") for row in held)
