@@ -141,7 +141,7 @@ def _literal_fault(focus: str, path: str, value: Term) -> Violation | None:
     if len(text) * 4 >= MAX_LITERAL_BYTES and (size := len(text.encode())) >= MAX_LITERAL_BYTES:
         message = f"the value of {_short(path)} has {size:,} bytes; a literal is shorter than {MAX_LITERAL_BYTES:,}"
         return _breach(focus, path, None, "literal-too-long", message)
-    if _is_well_formed(text, datatype):
+    if is_well_formed(text, datatype):
         return None
     zone = " with a zone" if datatype == f"{_XSD}dateTime" else ""
     return _breach(
@@ -172,7 +172,7 @@ _LEXICAL = {
 }
 
 
-def _is_well_formed(text: str, datatype: str) -> bool:
+def is_well_formed(text: str, datatype: str) -> bool:
     """Tell whether ``text`` is a lexical form of ``datatype``; datatypes that are not used here are left alone."""
     form = _LEXICAL.get(datatype)
     if form is None:

@@ -165,6 +165,14 @@ class ChangeLog:
         with self._translated("read"), self._reading:
             return self._reader.execute(query, tuple(values)).fetchall()
 
+    def frozen(self) -> sqlite3.Connection:
+        """Return a connection that sees the log as it is now, whatever is written later."""
+        with self._translated("read"):
+            connection = self._connect()
+            connection.execute("BEGIN")
+            connection.execute("SELECT generation FROM settled").fetchone()
+        return connection
+
     def close(self) -> None:
         """Close both connections."""
         with self._reading:

@@ -17,6 +17,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +31,7 @@ from kg.sparql.dataset import choose
 from kg.store import querying
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
-from kg.store.engine import Engine, lines_of, translated
+from kg.store.engine import Engine, translated
 from kg.store.lines import canonical
 from kg.store.protocol import (
     Answer,
@@ -46,6 +47,7 @@ from kg.store.protocol import (
 )
 from kg.store.reader_answers import Asking
 from kg.store.recent import Recent
+from kg.store.snapshots import Snapshot
 from kg.store.streaming import Stream
 from kg.store.writer import Batch, Wanted, Writer
 
@@ -195,16 +197,26 @@ class EmbeddedStore:
 
     def export(self) -> Iterator[tuple[str, Lines]]:
         """Yield all graphs of one generation, in the order of their IRIs, from a checkpoint (hard links)."""
+        with self.snapshot() as snapshot:
+            for entry in snapshot.entries():
+                yield entry.graph, snapshot.lines(entry.graph)
+
+    @contextmanager
+    def snapshot(self, quads: Path | None = None) -> Iterator[Snapshot]:
+        """Keep the store as it is now for reading; writers are held up for the moment that a checkpoint takes.
+
+        ``quads``, which must not exist, becomes the checkpoint and remains; else it is a temporary one.
+        """
         self._checkpoints.mkdir(exist_ok=True)
         folder = Path(tempfile.mkdtemp(dir=self._checkpoints))
         try:
             with self._writer.lock:
-                graphs = [each.graph for each in self._changes.entries(owner=None, prefix="", after="", limit=None)]
-                self._engine.backup(folder / "quads")
-            with translated("read"):
-                checkpoint = ox.Store.read_only(str(folder / "quads"))
-            for graph in graphs:
-                yield graph, lines_of(checkpoint, graph)
+                if self._writer.in_flight:
+                    raise _in_doubt("some graph")
+                generation, frozen = self.generation, self._changes.frozen()
+                self._engine.backup(quads or folder / "quads")
+            with closing(Snapshot(generation, quads or folder / "quads", frozen)) as snapshot:
+                yield snapshot
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -230,6 +242,20 @@ class EmbeddedStore:
         self._engine.backup(folder)
         return generation
 
+    def optimize(self) -> None:
+        """Merge the engine's files: about a second for a million quads; others read and write meanwhile."""
+        self._engine.flush()
+        self._engine.optimize()
+
+    @property
+    def wal_bytes(self) -> int:
+        """Size of the engine's write-ahead log after the last batch."""
+        return self._engine.wal_bytes
+
+    def stored_bytes(self) -> int:
+        """Size of the files of the quads and of the change log."""
+        return sum(map(_size, (*self._engine.folder.glob("*"), *self.directory.glob("changes.sqlite*"))))
+
     def close(self) -> None:
         """Release the store, ending the queries that run; acknowledged writes are on disk already."""
         with self._closing:
@@ -247,6 +273,13 @@ class EmbeddedStore:
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)
         log.info("store_closed", directory=str(self.directory), generation=self.generation)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # merged into another meanwhile
+        return 0
 
 
 def _wanted(write: GraphWrite) -> Wanted:

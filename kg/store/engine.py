@@ -143,3 +143,9 @@ def translated(what: str) -> Iterator[None]:
         raise InvalidDocument("a statement is not legal RDF: one of its IRIs is malformed") from error
     except OSError as error:
         raise unavailable(f"the store cannot be {what}", error) from error
+    except RuntimeError as error:
+        if "orruption" not in str(error):
+            raise
+        raise StoreUnavailable(
+            f"the store cannot be {what}: {error}", hint="restore a backup: drumlin restore"
+        ) from error

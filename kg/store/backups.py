@@ -1,0 +1,122 @@
+"""Backups: a store directory of its own, with a note of what is in it, proven by opening it and reading all of it.
+
+A backup holds ``quads/``, ``changes.sqlite``, the ``base`` and ``backup.json``. Restoring is a copy that is proven in the same way before
+it takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from kg.checking import check
+from kg.errors import InvalidInput, StoreUnavailable
+from kg.iris import Iris
+from kg.rdf import digest
+from kg.store.durability import unavailable
+from kg.store.embedded import EmbeddedStore
+
+NOTE = "backup.json"
+_PARTS = ("quads", "changes.sqlite", "base", NOTE)
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a backup says of itself."""
+
+    taken: datetime
+    base: str
+    generation: int
+    graphs: int
+    quads: int
+    digest: str
+
+
+def take(store: EmbeddedStore, base: str, folder: Path, taken: datetime) -> Note:
+    """Write a backup of ``store`` into ``folder``, which must be empty or absent, while others write; ``verify`` proves it.
+
+    Raises ``InvalidInput`` for a folder in use.
+    """
+    with _making(folder), store.snapshot(folder / "quads") as snapshot:
+        snapshot.copy_log(folder / "changes.sqlite")
+        (folder / "base").write_text(base + "\n", encoding="utf-8")
+        recorded = [f"{each.graph} {each.digest}" for each in snapshot.entries()]
+        note = Note(taken, base, snapshot.generation, len(recorded), snapshot.quads(), digest(recorded))
+        (folder / NOTE).write_bytes(msgspec.json.format(msgspec.json.encode(note)))
+    return note
+
+
+def verify(folder: Path) -> Note:
+    """Open a backup as the store that it is, read all of it, and return its note; raises ``StoreUnavailable`` when it differs."""
+    note = read_note(folder)
+    with closing(EmbeddedStore(folder)) as store, store.snapshot() as snapshot:
+        report = check(snapshot, Iris(note.base))
+    if not report.whole:
+        found = ", ".join(f"{name} {each.count:,}" for name, each in report.faults.items() if each.count)
+        raise StoreUnavailable(f"the backup {folder} has faults: {found}", hint="drumlin check --store tells where")
+    if (report.generation, report.graphs, report.quads, report.digest) != (
+        note.generation,
+        note.graphs,
+        note.quads,
+        note.digest,
+    ):
+        raise StoreUnavailable(
+            f"the backup {folder} does not hold what its note says: {report.graphs:,} graphs and {report.quads:,} quads"
+            f" of generation {report.generation:,} instead of {note.graphs:,}, {note.quads:,} and {note.generation:,}",
+            hint="take another backup",
+        )
+    return note
+
+
+def restore(folder: Path, directory: Path) -> Note:
+    """Make ``directory``, which must be empty or absent, the store that was backed up in ``folder``."""
+    read_note(folder)
+    with _making(directory):
+        try:
+            for name in _PARTS:
+                copy = shutil.copytree if (folder / name).is_dir() else shutil.copy2
+                copy(folder / name, directory / name)
+        except OSError as error:
+            raise unavailable(f"the backup {folder} cannot be copied", error) from error
+        note = verify(directory)
+        (directory / NOTE).unlink()
+    return note
+
+
+def read_note(folder: Path) -> Note:
+    """Return what a backup says of itself; raises ``InvalidInput`` when it is none."""
+    try:
+        return msgspec.json.decode((folder / NOTE).read_bytes(), type=Note)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidInput(f"{folder} is not a backup", hint=f"a backup holds a file {NOTE}") from error
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    """Have a new folder filled; what was begun and failed is removed."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InvalidInput(f"{folder} is not empty", hint="name a new directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+        _sync(folder)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise unavailable(f"{folder} cannot be written", error) from error
+        raise
+
+
+def _sync(folder: Path) -> None:
+    """Wait until all files are on disk, and the folders that name them."""
+    for each in (folder, *folder.rglob("*")):
+        file = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)

@@ -1,0 +1,89 @@
+"""The whole store as it was at one generation, while writing goes on: what exports, backups and checks read.
+
+It is a checkpoint of the quads (hard links) and a read transaction of the change log, begun at the same moment under the writer's lock.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+import pyoxigraph as ox
+
+from kg.store.durability import unavailable
+from kg.store.engine import lines_of, translated
+from kg.store.protocol import GraphEntry, Lines
+
+_ENTRIES = "SELECT graph, digest, owner, generation, changed FROM graphs ORDER BY graph"
+# The last row of each graph must say what its entry says; a graph without an entry was removed.
+_DISAGREEING = """
+WITH latest AS (SELECT graph, after, max(generation) AS generation FROM log GROUP BY graph)
+SELECT graph FROM graphs LEFT JOIN latest USING (graph)
+WHERE latest.after IS NOT graphs.digest OR latest.generation IS NOT graphs.generation
+UNION SELECT graph FROM latest WHERE after IS NOT NULL AND graph NOT IN (SELECT graph FROM graphs) ORDER BY graph
+"""
+_COUNTED = "SELECT count(DISTINCT generation), coalesce(max(generation), 0) FROM log"
+
+
+class Snapshot:
+    """Reads ``quads``, a checkpoint, and ``log``, a connection in a read transaction, which it closes."""
+
+    def __init__(self, generation: int, quads: Path, log: sqlite3.Connection) -> None:
+        self.generation = generation
+        self._log = log
+        with translated("read"):
+            self._quads = ox.Store.read_only(str(quads))
+
+    def entries(self) -> Iterator[GraphEntry]:
+        """Yield what is recorded about all graphs, in the order of their IRIs."""
+        for row in self._rows(_ENTRIES):
+            yield GraphEntry(row[0], row[1], row[2], row[3], datetime.fromisoformat(row[4]))
+
+    def lines(self, graph: str) -> Lines:
+        """Return what the engine holds of a graph, nothing when it has none."""
+        with translated("read"):
+            return lines_of(self._quads, graph)
+
+    def names(self) -> Iterator[str]:
+        """Yield the graphs that the engine has."""
+        with translated("read"):
+            for each in self._quads.named_graphs():
+                yield each.value
+
+    def quads(self) -> int:
+        """Count the engine's quads."""
+        with translated("read"):
+            return len(self._quads)
+
+    def disagreeing(self) -> list[str]:
+        """Return the graphs whose last change in the log is not what is recorded about them."""
+        return [row[0] for row in self._rows(_DISAGREEING)]
+
+    def missing_generations(self) -> int:
+        """Count the generations that the log does not tell."""
+        ((told, last),) = self._rows(_COUNTED)
+        return max(int(last), self.generation) - int(told)
+
+    def copy_log(self, path: Path) -> None:
+        """Write the change log as a database of its own."""
+        try:
+            with closing(sqlite3.connect(path)) as copy:
+                self._log.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+                copy.execute("UPDATE settled SET generation = ?", (self.generation,))
+                copy.commit()
+        except sqlite3.Error as error:
+            raise unavailable("the change log cannot be copied", error) from error
+
+    def close(self) -> None:
+        """Let go of the log."""
+        self._log.close()
+
+    def _rows(self, query: str) -> Iterator[tuple[str, ...]]:
+        try:
+            yield from self._log.execute(query)
+        except sqlite3.Error as error:
+            raise unavailable("the change log cannot be read", error) from error
