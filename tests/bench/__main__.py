@@ -1,4 +1,4 @@
-"""Run the benches named on the command line (all when none is) and print one table."""
+"""Run the benches named on the command line (all when none is) and print one table; a number is the count of ``fuzz``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import history, kill, load, subgraph
+from tests.bench import fuzz, history, kill, load, subgraph
 
-BENCHES = {"load": load.run, "subgraph": subgraph.run, "history": history.run, "kill": kill.run}
+BENCHES = {"fuzz": fuzz.run, "load": load.run, "subgraph": subgraph.run, "history": history.run, "kill": kill.run}
 
 
 def main() -> None:
     """Run and print."""
-    wanted = sys.argv[1:] or list(BENCHES)
+    wanted = [each for each in sys.argv[1:] if not each.isdigit()] or list(BENCHES)
     if unknown := [name for name in wanted if name not in BENCHES]:
         sys.exit(f"no bench {unknown[0]!r}; there are {', '.join(BENCHES)}")
     table = Table("bench", "ours", "peer", "ratio", "target", box=None)
