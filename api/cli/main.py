@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli import operations
 from kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable
 
 app = typer.Typer(
@@ -266,7 +267,7 @@ def resolve(
 
 @app.command()
 def history(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
+    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity; - reads them from stdin, one a line.")],
     metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, mem_usage …")],
     last: Last = "1d",
     start: Start = None,
@@ -276,22 +277,30 @@ def history(
     ] = "auto",
     gaps: Annotated[str, typer.Option(help="What becomes of gaps: null, ffill, linear or drop.")] = "null",
     datasource: Annotated[str | None, typer.Option(help="Name of the datasource to use.", show_default=False)] = None,
+    via: Annotated[str, typer.Option(help="service, or direct: fetch with the drumlin.toml here.")] = "service",
+    explain: Annotated[bool, typer.Option("--explain", help="Print what would be asked, and ask nothing.")] = False,
+    to: Annotated[
+        Path | None, typer.Option(help="File to write: .parquet, .arrow, .csv or .ndjson.", show_default=False)
+    ] = None,
     url: Url = None,
     output: Form = "table",
 ) -> None:
     """Fetch a metric's history as a forecast-ready table (unique_id, ds, y).
 
-    **Example**: `drumlin history prod/payments/deployment/checkout cpu_usage --last 30d --step 5m -o csv > cpu.csv`
+    **Examples**: `drumlin history prod/payments/deployment/checkout cpu_usage --last 30d --step 5m -o csv > cpu.csv` ·
+    `drumlin history - cpu_usage --last 30d --to all.parquet < ids.txt`
     """
-    import kg
-    from api.cli.output import progress
-    from api.cli.series import emit_series
+    from api.cli import series
 
-    form = _output(output)
     window = {"start": start, "end": end} if start else {"last": last, "end": end}
-    with kg.connect(url) as client, progress.status("fetching …"):
-        found = client.history(id, metric, step=step, gaps=gaps, datasource=datasource, **window)
-    emit_series(found, form)
+    options = {**window, "step": step, "gaps": gaps, "datasource": datasource}
+    ids = [line.strip() for line in sys.stdin if line.strip()] if id == "-" else [id]
+    if explain:
+        series.explain(url, ids, metric, options)
+    elif to:
+        series.save(url, to, ids, metric, options)
+    else:
+        series.show(url, ids, metric, {**options, "via": via}, _output(output))
 
 
 @app.command()
@@ -348,6 +357,10 @@ def demo(
     from api.demo import run
 
     raise typer.Exit(run.demo(once=once, port=port, days=days))
+
+
+for operation in (operations.backup, operations.restore, operations.check, operations.optimize):
+    app.command()(operation)
 
 
 @app.command()

@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.progress import Progress
+
+import kg
 from api.cli.output import Output, emit, emit_json, emit_rows, progress
 
 if TYPE_CHECKING:
     from kg.client.series import Series
 
 SHOWN = 5
+
+
+def show(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any], output: Output) -> None:
+    """Fetch series, with a bar on stderr that tells how far it is, and write them."""
+    with kg.connect(url) as client, Progress(console=progress, transient=True) as bar:
+        task = bar.add_task("fetching …", total=len(ids))
+        found = client.history(ids, metric, progress=lambda done: bar.update(task, completed=done), **options)
+    emit_series(found, output)
+
+
+def save(url: str | None, path: Path, ids: list[str], metric: str, options: Mapping[str, Any]) -> None:
+    """Fetch series into a file."""
+    with kg.connect(url) as client, progress.status(f"fetching {len(ids):,} series …"):
+        client.save_history(path, ids, metric, **options)
+    progress.print(f"{path}: {path.stat().st_size:,} bytes", highlight=False)
+
+
+def explain(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any]) -> None:
+    """Write what would be asked: a comment with the numbers, then a runnable line per query."""
+    with kg.connect(url) as client:
+        found = client.explain(ids, metric, **options)
+    emit(f"# {len(found['queries']):,} series of {found['points']:,} points every {found['step']} s")
+    for each in found["queries"]:
+        emit(f"# {each['entity']} {each['metric']}: {each['problem']['detail']}" if "problem" in each else each["curl"])
 
 
 def emit_series(series: Series, output: Output) -> None:

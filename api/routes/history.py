@@ -1,41 +1,53 @@
-"""``/history``: the data itself, on an aligned grid, as Arrow IPC, CSV or JSON."""
+"""``/history``: the data itself, on an aligned grid, as Arrow IPC, Parquet, CSV, NDJSON or JSON; streamed in bounded memory."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
-import pyarrow as pa
-import pyarrow.csv
 from fastapi import APIRouter, Depends, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, now, parts
 from api.negotiation import choose
-from api.problems import NotAcceptable
+from api.problems import NotAcceptable, problem_of
+from api.selecting import Selection, selected
 from api.windows import window
-from kg.errors import TooLarge
 from kg.telemetry import wire
-from kg.telemetry.history import Series
+from kg.telemetry.formats import CSV, NDJSON, PARQUET, as_csv, as_ndjson, as_parquet
+from kg.telemetry.history import PART_VALUES, Plan, Series
+from kg.telemetry.resolution import CUSTOM, Unresolved
 
 router = APIRouter(tags=["telemetry"])
 Service = Annotated[Parts, Depends(parts)]
 Gaps = Literal["null", "ffill", "linear", "drop"]
 
-JSON, CSV = "application/json", "text/csv"
-_FORMATS = {"json": JSON, "csv": CSV, "arrow": wire.MEDIA_TYPE}
+JSON = "application/json"
+_STREAMS: Mapping[str, Callable[[Iterable[Series]], Iterator[bytes]]] = {
+    CSV: as_csv,
+    wire.MEDIA_TYPE: wire.write,
+    PARQUET: as_parquet,
+    NDJSON: as_ndjson,
+}
+_FORMATS = {"json": JSON, "csv": CSV, "arrow": wire.MEDIA_TYPE, "parquet": PARQUET, "ndjson": NDJSON}
 MAX_JSON_ROWS = 200_000
+MAX_VALUES = 500_000_000
+"""Values of one streamed answer."""
+
+_Format = Annotated[
+    str | None, Query(alias="format", description="arrow, parquet, csv, ndjson or json; wins over Accept.")
+]
+_Explain = Annotated[bool, Query(description="Return what would be asked, and ask nothing.")]
 
 
-class Wanted(BaseModel):
+class Wanted(Selection):
     """Which series, over which window, on which grid."""
 
-    model_config = ConfigDict(extra="forbid")
-    entities: list[str] = Field(min_length=1, max_length=10_000, description="Short ids or IRIs.")
-    metrics: list[str] = Field(min_length=1, max_length=100, description="Names of metrics.")
+    metrics: list[str] = Field([], max_length=100, description="Names of metrics.")
+    query: str | None = Field(None, description="PromQL of your own, limited to each entity; instead of metrics.")
     last: str | None = Field(None, description="Window up to now: 30d, 12h (default 1h).")
     start: str | None = Field(None, description="Begin of the window: RFC 3339 or epoch seconds.")
     end: str | None = Field(None, description="End of the window; now when absent.")
@@ -48,7 +60,8 @@ class Wanted(BaseModel):
 def get_history(
     service: Service,
     entity: Annotated[list[str], Query(description="Short id or IRI; may be repeated.")],
-    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")],
+    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")] = [],  # noqa: B006
+    query: Annotated[str | None, Query(description="PromQL of your own, limited to each entity.")] = None,
     last: Annotated[str | None, Query(description="Window up to now: 30d, 12h (default 1h).")] = None,
     start: Annotated[str | None, Query(description="Begin of the window: RFC 3339 or epoch seconds.")] = None,
     end: Annotated[str | None, Query(description="End of the window; now when absent.")] = None,
@@ -57,80 +70,89 @@ def get_history(
     ] = "auto",
     gaps: Annotated[Gaps, Query(description="What becomes of missing points.")] = "null",
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
-    wanted: Annotated[str | None, Query(alias="format", description="arrow, csv or json; wins over Accept.")] = None,
+    explain: _Explain = False,
+    wanted: _Format = None,
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return a long table: unique_id, ds, y, metric, unit. Series that could not be had are listed, never left out in silence."""
     body = Wanted(
-        entities=entity, metrics=metric, last=last, start=start, end=end, step=step, gaps=gaps, datasource=datasource
+        entities=entity,
+        metrics=metric,
+        query=query,
+        last=last,
+        start=start,
+        end=end,
+        step=step,
+        gaps=gaps,
+        datasource=datasource,
     )
-    return _answer(service, body, accept, wanted)
+    return _answer(service, body, accept, wanted, explain)
 
 
 @router.post("/history", summary="Fetch the history of many entities")
 def post_history(
     service: Service,
     body: Wanted,
-    wanted: Annotated[str | None, Query(alias="format", description="arrow, csv or json; wins over Accept.")] = None,
+    explain: _Explain = False,
+    wanted: _Format = None,
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """Do what GET does, for lists too long for an address."""
-    return _answer(service, body, accept, wanted)
+    """Do what GET does, for lists too long for an address, a filter, or the entities that a SPARQL query finds."""
+    return _answer(service, body, accept, wanted, explain)
 
 
-def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None) -> Response:
+def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None, explain: bool) -> Response:
     media_type = _media_type(accept, wanted)
     span = window(body.last, body.start, body.end, now())
-    series = service.history.fetch(
-        body.entities,
-        body.metrics,
+    plan = service.history.plan(
+        selected(service, body),
+        [CUSTOM] if body.query else body.metrics,
         start=span.start,
         end=span.end,
         step=body.step,
         gaps=body.gaps,
         datasource=body.datasource,
+        query=body.query,
+        limit=MAX_JSON_ROWS if media_type == JSON and not explain else MAX_VALUES,
     )
-    headers = {
-        "X-Drumlin-Failures": str(len(series.failures)),
-        "X-Drumlin-Warnings": str(len(series.warnings)),
-        "Vary": "Accept",
-    }
+    if explain:
+        return Response(_explained(service, plan), media_type=JSON)
+    return _streamed(service.history.stream(plan), plan, media_type)
+
+
+def _streamed(found: Iterator[Series], plan: Plan, media_type: str) -> Response:
+    """Answer with the stream; its first part is waited for, so that an error is answered as one."""
+    headers = {"Vary": "Accept", "X-Drumlin-Series": str(len(plan.wanted))}
+    first = next(found)
+    if plan.grid.points * len(plan.wanted) <= PART_VALUES:  # all of it is in the first part
+        headers["X-Drumlin-Failures"] = str(len(first.failures))
+        headers["X-Drumlin-Warnings"] = str(len(first.warnings))
     if media_type == JSON:
-        return Response(_as_json(series), media_type=JSON, headers=headers)
-    chunks = wire.write(series) if media_type == wire.MEDIA_TYPE else _as_csv(series.table)
+        return Response(_as_json(first), media_type=JSON, headers=headers)
+    chunks = _STREAMS[media_type](itertools.chain([first], found))
     return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
 def _media_type(accept: str | None, wanted: str | None) -> str:
     if wanted is None:
-        return choose(accept, (JSON, CSV, wire.MEDIA_TYPE))
+        return choose(accept, (JSON, *_STREAMS))
     if wanted not in _FORMATS:
         raise NotAcceptable(f"format {wanted!r} is not offered", detail={"offered": list(_FORMATS)})
     return _FORMATS[wanted]
 
 
-def _as_csv(table: pa.Table) -> Iterator[bytes]:
-    """Write the table as CSV a batch at a time; a missing value is an empty field."""
-    options = pa.csv.WriteOptions(include_header=True, quoting_style="needed")
-    for batch in table.to_batches(max_chunksize=50_000) or [pa.RecordBatch.from_pylist([], schema=table.schema)]:
-        text = io.BytesIO()
-        plain = pa.Table.from_batches([batch]).cast(pa.schema([_plain(each) for each in table.schema]))
-        pa.csv.write_csv(plain, text, options)
-        yield text.getvalue()
-        options.include_header = False
-
-
-def _plain(field: pa.Field) -> pa.Field:
-    return pa.field(field.name, field.type.value_type) if pa.types.is_dictionary(field.type) else field
+def _explained(service: Parts, plan: Plan) -> bytes:
+    found = [
+        {"entity": each.entity, "metric": each.metric, "problem": problem_of(each.error)}
+        if isinstance(each, Unresolved)
+        else each.to_dict()
+        for each in service.history.resolutions(plan)
+    ]
+    about = {"points": plan.grid.points, "step": plan.grid.step, "values": plan.grid.points * len(plan.wanted)}
+    return msgspec.json.encode({**about, "queries": found}, enc_hook=str)
 
 
 def _as_json(series: Series) -> bytes:
-    table = series.table
-    if table.num_rows > MAX_JSON_ROWS:
-        raise TooLarge(
-            f"{table.num_rows:,} rows are too many for JSON (limit {MAX_JSON_ROWS:,})",
-            hint="ask for format=csv or format=arrow",
-        )
-    columns: list[list[Any]] = [table[name].to_pylist() for name in table.column_names]
-    rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+    columns: list[list[Any]] = [series.table[name].to_pylist() for name in series.table.column_names]
+    rows = [dict(zip(series.table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     return msgspec.json.encode({**wire.account(series), "rows": rows})

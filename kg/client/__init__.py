@@ -9,9 +9,10 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import httpx
 
@@ -160,10 +161,16 @@ class Client:
             calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
         )
 
+    def resolve_many(
+        self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
+    ) -> list[dict[str, Any]]:
+        """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
+        return self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
+
     def history(
         self,
-        entities: str | Sequence[str],
-        metrics: str | Sequence[str],
+        entities: str | Sequence[str] | None = None,
+        metrics: str | Sequence[str] = (),
         *,
         last: str | None = None,
         start: str | None = None,
@@ -171,21 +178,34 @@ class Client:
         step: str = "auto",
         gaps: str = "null",
         datasource: str | None = None,
+        via: Literal["service", "direct"] = "service",
+        progress: Callable[[int], None] | None = None,
+        **selection: str,
     ) -> Series:
-        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``."""
-        data = self.run(
-            calls.history(
-                _many(entities),
-                _many(metrics),
-                last=last,
-                start=start,
-                end=end,
-                step=step,
-                gaps=gaps,
-                datasource=datasource,
-            )
-        )
-        return _series(data)
+        """Fetch series: a long table with ``.queries .coverage .gaps .warnings``; ``progress`` is told how many have come.
+
+        Without ``entities``, ``type`` (and ``namespace``) or ``sparql`` selects them; ``query`` is PromQL of your own, limited to each.
+        ``via="direct"``: the service only resolves, and this process asks the datasources that stand in its own ``drumlin.toml``.
+        """
+        from kg.client import telemetry
+
+        window = {"last": last, "start": start, "end": end, "step": step, "gaps": gaps, "datasource": datasource}
+        fetch = telemetry.direct if via == "direct" else telemetry.through_service
+        return fetch(self, entities and _many(entities), _many(metrics), progress, {**window, **selection})
+
+    def save_history(
+        self, path: str | Path, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
+    ) -> None:
+        """Fetch series into a file (.parquet, .arrow, .csv, .ndjson) as they come, however many there are; options as for ``history``."""
+        from kg.client import telemetry
+
+        telemetry.save(self, Path(path), entities and _many(entities), _many(metrics), options)
+
+    def explain(
+        self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
+    ) -> dict[str, Any]:
+        """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
+        return self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
 
     def ready(self) -> dict[str, Any]:
         """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
@@ -204,10 +224,20 @@ class Client:
 
     def export(self, syntax: str = "nquads") -> Iterator[bytes]:
         """Stream all graphs of one generation as N-Quads or JSON-LD."""
-        call = calls.export(syntax)
+        return self.stream(calls.export(syntax))
+
+    def stream(self, call: Call[Any]) -> Iterator[bytes]:
+        """Carry out one call and yield its body as it comes."""
         timeout = _timeout(call)
         try:
-            with self._http.stream(call.method, call.path, params=dict(call.params), timeout=timeout) as response:
+            with self._http.stream(
+                call.method,
+                call.path,
+                params=dict(call.params),
+                headers=dict(call.headers),
+                content=call.content,
+                timeout=timeout,
+            ) as response:
                 if response.status_code >= 400:
                     response.read()
                 raise_for_problem(response)
@@ -322,30 +352,26 @@ class AsyncClient:
             calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
         )
 
+    async def resolve_many(
+        self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
+    ) -> list[dict[str, Any]]:
+        """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
+        return await self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
+
     async def history(
         self,
-        entities: str | Sequence[str],
-        metrics: str | Sequence[str],
-        *,
-        last: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        step: str = "auto",
-        gaps: str = "null",
-        datasource: str | None = None,
+        entities: str | Sequence[str] | None = None,
+        metrics: str | Sequence[str] = (),
+        **options: Any,
     ) -> Series:
-        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``."""
-        call = calls.history(
-            _many(entities),
-            _many(metrics),
-            last=last,
-            start=start,
-            end=end,
-            step=step,
-            gaps=gaps,
-            datasource=datasource,
-        )
-        return _series(await self.run(call))
+        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``; options as for ``Client.history``."""
+        return _series(await self.run(calls.history(entities and _many(entities), _many(metrics), **options)))
+
+    async def explain(
+        self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
+    ) -> dict[str, Any]:
+        """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
+        return await self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
 
     async def ready(self) -> dict[str, Any]:
         """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""

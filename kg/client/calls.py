@@ -51,6 +51,13 @@ def raise_for_problem(response: httpx.Response) -> None:
     raise _error(str(body.get("type", "")), message, body, response.status_code)
 
 
+def error_of(problem: Mapping[str, Any]) -> DrumlinError:
+    """Return the error that a problem document tells of."""
+    return _error(
+        str(problem.get("type", "")), str(problem.get("detail", "")), problem, int(problem.get("status", 500))
+    )
+
+
 _BY_STATUS: Mapping[int, type[DrumlinError]] = {
     404: errors.ResourceNotFound,
     409: errors.Conflict,
@@ -222,14 +229,31 @@ def resolve(entity: str, metric: str, **window: Any) -> Call[dict[str, Any]]:
     return Call("GET", "/resolve", _json, params=params)
 
 
-def history(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[bytes]:
-    """Fetch series as an Arrow IPC stream."""
-    body = {
-        "entities": list(entities),
-        "metrics": list(metrics),
-        **{key: value for key, value in window.items() if value is not None},
-    }
-    headers = {"Content-Type": "application/json", "Accept": "application/vnd.apache.arrow.stream"}
+def resolve_many(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[list[dict[str, Any]]]:
+    """Resolve many metrics of many entities: one object each, in order; ``problem`` where there is none."""
+    body = {"entities": list(entities), "metrics": list(metrics), **_given(window)}
+    return Call(
+        "POST",
+        "/resolve",
+        lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
+        headers={"Content-Type": "application/json"},
+        content=msgspec.json.encode(body),
+        seconds=HISTORY_SECONDS,
+    )
+
+
+HISTORY_FORMATS: Mapping[str, str] = {
+    "arrow": "application/vnd.apache.arrow.stream",
+    "parquet": "application/vnd.apache.parquet",
+    "csv": "text/csv",
+    "ndjson": "application/x-ndjson",
+}
+
+
+def history(entities: Sequence[str] | None, metrics: Sequence[str], form: str = "arrow", **options: Any) -> Call[bytes]:
+    """Fetch series as a stream of one of ``HISTORY_FORMATS``."""
+    body = {"metrics": list(metrics), **_given({"entities": entities, **options})}
+    headers = {"Content-Type": "application/json", "Accept": HISTORY_FORMATS[form]}
     return Call(
         "POST",
         "/history",
@@ -238,6 +262,16 @@ def history(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> C
         content=msgspec.json.encode(body),
         seconds=HISTORY_SECONDS,
     )
+
+
+def explain(entities: Sequence[str] | None, metrics: Sequence[str], **options: Any) -> Call[dict[str, Any]]:
+    """Ask what a call of ``history`` would ask: queries, points and values."""
+    asked = history(entities, metrics, **options)
+    return Call("POST", asked.path, _json, {"explain": "true"}, {**asked.headers, "Accept": "*/*"}, asked.content)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in options.items() if value is not None}
 
 
 def export(syntax: str) -> Call[None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from kg.errors import InvalidInput
 from kg.telemetry import wire
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ class Series:
         self.failures: list[dict[str, str]] = account["failures"]
 
     @classmethod
-    def from_ipc(cls, data: bytes) -> Series:
-        """Read what the service sends; raises ``InvalidDocument`` when it is cut."""
-        return cls(*wire.read(data))
+    def from_ipc(cls, source: bytes | BinaryIO, progress: Callable[[int], None] | None = None) -> Series:
+        """Read what the service sends; raises ``InvalidDocument`` when it is cut. ``progress`` is told how many series have come."""
+        return cls(*wire.read(source, progress))
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -70,8 +72,68 @@ class Series:
         assert isinstance(frame, polars.DataFrame)
         return frame
 
+    def to_prophet(self, unique_id: str | None = None, metric: str | None = None) -> pandas.DataFrame:
+        """Return one series as Prophet reads it: ``ds`` (UTC without a zone, which Prophet refuses) and ``y``; missing values stay NaN.
+
+        Raises ``InvalidInput`` when there are several series and none is named.
+        """
+        key = self._only(unique_id, metric)
+        import pyarrow.compute as pc
+
+        mine = pc.and_(pc.equal(self.table["unique_id"], key[0]), pc.equal(self.table["metric"], key[1]))
+        frame: pandas.DataFrame = self.table.filter(mine).select(["ds", "y"]).to_pandas()
+        frame["ds"] = frame["ds"].dt.tz_localize(None)
+        return frame
+
+    def wide(self) -> pyarrow.Table:
+        """Return a table of one row per timestamp: ``ds``, then a column per series, named ``unique_id metric``."""
+        import pyarrow
+        import pyarrow.compute as pc
+
+        stamps = pc.unique(self.table["ds"]).sort()
+        columns = {}
+        for key in self.coverage:
+            mine = pc.and_(pc.equal(self.table["unique_id"], key[0]), pc.equal(self.table["metric"], key[1]))
+            found = self.table.filter(mine)
+            columns[" ".join(key)] = found["y"].take(pc.index_in(stamps, value_set=found["ds"].combine_chunks()))
+        return pyarrow.table({"ds": stamps, **columns})
+
+    def _only(self, unique_id: str | None, metric: str | None) -> tuple[str, str]:
+        known = [key for key in self.coverage if unique_id in (None, key[0]) and metric in (None, key[1])]
+        if len(known) != 1:
+            raise InvalidInput(
+                f"{len(known)} series fit, where one is needed",
+                hint=f"name unique_id and metric; there are {', '.join(' '.join(key) for key in list(self.coverage)[:5])}",
+            )
+        return known[0]
+
     def to_parquet(self, path: str | Path) -> None:
         """Write the table as Parquet, compressed with zstd."""
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(self.table, path, compression="zstd")
+
+
+class Incoming(io.RawIOBase):
+    """A response's body as a file, read as it comes."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._rest = b""
+
+    def readable(self) -> bool:
+        """Tell that it can be read."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` with what has come; 0 at the end."""
+        while not self._rest:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return 0
+            self._rest = chunk
+        size = min(len(buffer), len(self._rest))
+        buffer[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size

@@ -1,4 +1,4 @@
-"""Lengths of time as people, Prometheus and xsd:duration write them.
+"""Lengths and points of time as people, Prometheus and xsd:duration write them.
 
 Apart because datasources, queries and grids all need them. Only exact lengths are known here: a month or a year is none.
 xsd:dayTimeDuration: https://www.w3.org/TR/xmlschema11-2/#dayTimeDuration.
@@ -7,13 +7,14 @@ xsd:dayTimeDuration: https://www.w3.org/TR/xmlschema11-2/#dayTimeDuration.
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from kg.errors import InvalidInput
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHORT = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")
 _PART = re.compile(r"([0-9]+)(ms|[smhdw])")
+_EPOCH = re.compile(r"[0-9]{1,11}(?:\.[0-9]{1,3})?")
 _ISO = re.compile(
     r"P(?!$)(?:(?P<w>[0-9]+)W)?(?:(?P<d>[0-9]+)D)?(?:T(?!$)(?:(?P<h>[0-9]+)H)?(?:(?P<m>[0-9]+)M)?(?:(?P<s>[0-9]+(?:\.[0-9]{1,6})?)S)?)?"
 )
@@ -37,6 +38,21 @@ def parse_duration(text: str) -> timedelta:
             hint="write for example 30d, 5m, 1h30m, P1D or PT5M; months and years vary",
         )
     return length
+
+
+def parse_moment(text: str) -> datetime:
+    """Read an RFC 3339 time with its zone, or seconds since the epoch; raises ``InvalidInput``."""
+    if _EPOCH.fullmatch(text):
+        return datetime.fromtimestamp(float(text), UTC)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"{text[:40]!r} is not a time", hint="write 2026-11-27T00:00:00Z or seconds since the epoch"
+        ) from error
+    if found.tzinfo is None:
+        raise InvalidInput(f"{text[:40]!r} has no time zone", hint="write 2026-11-27T00:00:00Z: a + in a URL is %2B")
+    return found.astimezone(UTC)
 
 
 def iso_duration(length: timedelta) -> str:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Self, get_args
+from typing import Any, Protocol, Self, get_args
 
 import pyarrow as pa
 import structlog
@@ -27,7 +27,6 @@ from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.gathering import gather
 from kg.telemetry.missing import explain_absence
 from kg.telemetry.resolution import Resolution, Unresolved
-from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of
 
 _log = structlog.get_logger()
@@ -112,6 +111,31 @@ class Plan:
         return timedelta(seconds=self.grid.step)
 
 
+class Resolves(Protocol):
+    """What history needs of a resolver: that of this process, or a service elsewhere."""
+
+    @property
+    def longest_scrape_interval(self) -> timedelta:
+        """The longest scrape interval of the datasources that may be asked."""
+
+    def short(self, iri: str) -> str:
+        """Return the short id of an IRI."""
+
+    def datasource(self, resolution: Resolution) -> Datasource:
+        """Return the datasource of a resolution, with access when it may be fetched from."""
+
+    def resolve_many(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        window: Window,
+        *,
+        datasource: str | None,
+        step: Step,
+        query: str | None,
+    ) -> Iterator[Resolution | Unresolved]:
+        """Resolve pairs of entity and metric in order."""
+
+
 class History:
     """Fetches series for entities of the graph. Blocks; may be used by many threads; ``close`` ends its connections.
 
@@ -120,7 +144,7 @@ class History:
 
     def __init__(
         self,
-        resolver: Resolver,
+        resolver: Resolves,
         *,
         days: DayCache | None = None,
         clock: Callable[[], datetime] = _now,
@@ -189,13 +213,25 @@ class History:
         ``ResourceNotFound``, ``MetricMissing``, ``SourceUnavailable``. Raises what ``plan`` raises before anything is asked.
         """
         plan = self.plan(entities, metrics, **options)
-        whole = join(list(self.stream(plan)))
-        if not whole.queries:
-            raise whole.failures[0].error
-        return whole
+        return join(list(self.stream(plan)))
 
     def stream(self, plan: Plan) -> Iterator[Series]:
-        """Yield the series of a plan a part at a time, in its order and in bounded memory; closing the iterator ends the work."""
+        """Yield the series of a plan a part at a time, in its order and in bounded memory; closing the iterator ends the work.
+
+        When none can be had, the first one's error is raised, before anything is yielded.
+        """
+        parts = self._parts(plan)
+        failed: list[Series] = []
+        for part in parts:
+            failed.append(part)
+            if part.queries:
+                break
+        else:
+            raise failed[0].failures[0].error
+        yield from failed
+        yield from parts
+
+    def _parts(self, plan: Plan) -> Iterator[Series]:
         results: list[_Result] = []
         failures: list[Failure] = []
         most = max(1, PART_VALUES // plan.grid.points)
@@ -239,7 +275,7 @@ class History:
             while running:
                 yield _settled(*running.popleft())
         finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+            pool.shutdown(wait=False, cancel_futures=True)  # also when a caller has gone: nobody waits for it
 
     def _one(self, key: Key, resolution: Resolution, plan: Plan) -> _Result:
         grid = plan.grid

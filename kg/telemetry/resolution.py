@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from kg.errors import DrumlinError
 from kg.telemetry import curl
 from kg.telemetry.asking import MAX_PODS, Part, Question
 from kg.telemetry.datasources import Datasource
-from kg.telemetry.durations import iso_duration
+from kg.telemetry.durations import iso_duration, parse_duration
 from kg.telemetry.fetch.prometheus import RANGE_PATH
 from kg.telemetry.graph import Entity, StoredMetric
 from kg.telemetry.quoting import any_of
@@ -52,6 +53,36 @@ class Resolution:
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = field(default=(), repr=False)
     question: Question | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_dict(cls, said: Mapping[str, Any]) -> Self:
+        """Read what ``to_dict`` wrote."""
+        step = parse_duration(said["step"])
+
+        def grid(span: Mapping[str, str]) -> Grid:
+            first, last = (int(datetime.fromisoformat(span[name]).timestamp()) for name in ("start", "end"))
+            return Grid(first, last, int(step.total_seconds()))
+
+        return cls(
+            entity=said["entity"],
+            metric=said["metric"],
+            unit=said["unit"],
+            quantity=said["quantity"],
+            metric_type=said["metricType"],
+            datasource=said["datasource"],
+            datasource_iri=said["accessService"],
+            endpoint=said["endpoint"],
+            query=said["query"],
+            start=datetime.fromisoformat(said["start"]),
+            end=datetime.fromisoformat(said["end"]),
+            step=step,
+            pods=tuple(said["pods"]),
+            selector=said["selector"],
+            curl=said["curl"],
+            fetchable=said["fetchable"],
+            warnings=tuple(said["warnings"]),
+            parts=tuple(Part(grid(part), part["query"], ()) for part in said.get("parts", [said])),
+        )
 
     def parts_of(self, grid: Grid) -> tuple[Part, ...]:
         """Return the queries for a part of the window's grid."""

@@ -1,12 +1,13 @@
-"""Series between service and client: an Arrow IPC stream whose schema carries what one must know to trust the data.
+"""Series between service and client, a part at a time: an Arrow IPC stream whose batches carry what one must know to trust them.
 
-https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format; the metadata key is ``drumlin``, its value JSON.
+https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format; each part's first batch has custom metadata ``drumlin`` (JSON). The
+last batch is empty and says that it is the last: what was cut on its way is never taken for the whole.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ from kg.telemetry.series import SCHEMA, Key
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 _KEY = b"drumlin"
+_LAST = b'{"last":true}'
 
 
 def account(series: Series) -> dict[str, Any]:
@@ -41,6 +43,16 @@ def account(series: Series) -> dict[str, Any]:
     }
 
 
+def merged(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the accounts of a stream's parts (one at least) into one."""
+    found = list(accounts)
+    whole = dict(found[0])
+    for name in ("queries", "series", "warnings", "failures"):
+        whole[name] = [each for part in found for each in part[name]]
+    units = {query["unit"] for query in whole["queries"]}
+    return {**whole, "unit": units.pop() if len(units) == 1 else None}
+
+
 def _one(series: Series, key: Key) -> dict[str, Any]:
     return {
         "unique_id": key.unique_id,
@@ -51,26 +63,69 @@ def _one(series: Series, key: Key) -> dict[str, Any]:
     }
 
 
-def write(series: Series) -> Iterator[bytes]:
-    """Yield an Arrow IPC stream, a record batch at a time."""
-    sink = pa.BufferOutputStream()
-    schema = SCHEMA.with_metadata({_KEY: msgspec.json.encode(account(series))})
-    written = 0
-    with pa.ipc.new_stream(sink, schema) as stream:
-        for batch in series.table.to_batches():
-            stream.write_batch(batch.replace_schema_metadata(schema.metadata))
-    data = sink.getvalue()
-    for start in range(written, data.size, 1 << 20):
-        yield data.slice(start, min(1 << 20, data.size - start)).to_pybytes()
+class Sink:
+    """A file that collects what is written until it is taken."""
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self.closed = False
+
+    def write(self, chunk: bytes) -> int:
+        """Take a chunk."""
+        self._chunks.append(bytes(chunk))
+        return len(chunk)
+
+    def flush(self) -> None:
+        """Do nothing: nothing is held back."""
+
+    def close(self) -> None:
+        """Do nothing: what was written can still be taken."""
+
+    def take(self) -> bytes:
+        """Return what was written since the last time."""
+        taken, self._chunks = b"".join(self._chunks), []
+        return taken
 
 
-def read(data: bytes) -> tuple[pa.Table, Mapping[str, Any]]:
-    """Read a stream back into its table and account; raises ``InvalidDocument`` when it is cut or not one of ours."""
+def write(parts: Iterable[Series]) -> Iterator[bytes]:
+    """Yield an Arrow IPC stream, a part at a time."""
+    sink = Sink()
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), SCHEMA) as stream:
+        for part in parts:
+            about = {_KEY: msgspec.json.encode(account(part))}
+            for batch in part.table.to_batches() or [_nothing()]:
+                stream.write_batch(batch, custom_metadata=about)
+                about = {}
+            yield sink.take()
+        stream.write_batch(_nothing(), custom_metadata={_KEY: _LAST})
+    yield sink.take()
+
+
+def _nothing() -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema=SCHEMA)
+
+
+def read(source: bytes | BinaryIO, progress: Callable[[int], None] | None = None) -> tuple[pa.Table, dict[str, Any]]:
+    """Read a stream back into its table and account; raises ``InvalidDocument`` when it is cut or not one of ours.
+
+    ``progress`` is told the number of series (also failed ones) that have come, after each part.
+    """
+    batches: list[pa.RecordBatch] = []
+    accounts: list[dict[str, Any]] = []
     try:
-        table = pa.ipc.open_stream(data).read_all()
-        found = msgspec.json.decode((table.schema.metadata or {})[_KEY])
-    except (pa.ArrowInvalid, OSError, KeyError, msgspec.DecodeError) as error:
+        with pa.ipc.open_stream(source) as stream:
+            whole = False
+            while not whole:
+                batch, about = stream.read_next_batch_with_custom_metadata()
+                if about and _KEY in about:
+                    said = msgspec.json.decode(about[_KEY])
+                    whole = "last" in said
+                    accounts += [] if whole else [said]
+                    if progress and not whole:
+                        progress(sum(len(each["series"]) + len(each["failures"]) for each in accounts))
+                batches.append(batch)
+    except (pa.ArrowInvalid, OSError, StopIteration, msgspec.DecodeError) as error:
         raise InvalidDocument(
             "the answer is not a whole Arrow stream of series", hint="ask again; the connection may have been cut"
         ) from error
-    return table.replace_schema_metadata(None), found
+    return pa.Table.from_batches(batches, SCHEMA).unify_dictionaries(), merged(accounts)

@@ -1,0 +1,135 @@
+"""How a client gets series: through the service, into a file, or directly from the datasources with its own credentials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kg.client import calls
+from kg.client.series import Incoming, Series
+from kg.errors import InvalidInput, ResourceNotFound
+from kg.iris import Iris
+from kg.settings import Settings
+from kg.telemetry import wire
+from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
+from kg.telemetry.durations import parse_moment
+from kg.telemetry.history import History, join
+from kg.telemetry.resolution import CUSTOM, Resolution, Unresolved
+from kg.telemetry.series import Step, Window
+
+if TYPE_CHECKING:
+    from kg.client import Client
+
+Progress = Callable[[int], None]
+_SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".csv": "csv", ".ndjson": "ndjson"}
+_DEFAULT_LAST = "1h"
+
+
+def through_service(
+    client: Client,
+    entities: Sequence[str] | None,
+    metrics: Sequence[str],
+    progress: Progress | None,
+    options: Mapping[str, Any],
+) -> Series:
+    """Let the service fetch, and read its stream as it comes."""
+    call = calls.history(entities, metrics, **options)
+    if progress is None:
+        return Series.from_ipc(client.run(call))
+    return Series.from_ipc(Incoming(client.stream(call)), progress)  # type: ignore[arg-type]  # as much of a file as Arrow needs
+
+
+def save(
+    client: Client, path: Path, entities: Sequence[str] | None, metrics: Sequence[str], options: Mapping[str, Any]
+) -> None:
+    """Write what the service streams into a file; the file is there when all of it has come, and only then."""
+    form = _SUFFIXES.get(path.suffix.lower())
+    if form is None:
+        raise InvalidInput(f"{path.name} has no suffix of a format", hint=f"end it with {', '.join(_SUFFIXES)}")
+    unfinished = path.with_name(path.name + ".part")
+    try:
+        with unfinished.open("wb") as out:
+            for chunk in client.stream(calls.history(entities, metrics, form, **options)):
+                out.write(chunk)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def direct(
+    client: Client,
+    entities: Sequence[str] | None,
+    metrics: Sequence[str],
+    progress: Progress | None,
+    options: Mapping[str, Any],
+) -> Series:
+    """Let the service resolve, and fetch with the datasources (by name) of this process's own configuration."""
+    if not entities:
+        raise InvalidInput("name the entities: via=direct does not select them")
+    given: dict[str, Any] = {
+        name: options.get(name) for name in ("step", "gaps", "datasource", "query") if options.get(name)
+    }
+    given |= {name: parse_moment(str(options[name])) for name in ("start", "end") if options.get(name)}
+    last = options.get("last") or (None if "start" in given else _DEFAULT_LAST)
+    names = [CUSTOM] if options.get("query") else metrics
+    with History(ServiceResolver(client)) as history:
+        parts = []
+        for part in history.stream(history.plan(entities, names, last=last, **given)):
+            parts.append(part)
+            if progress:
+                progress(sum(len(each.queries) + len(each.failures) for each in parts))
+    whole = join(parts)
+    return Series(whole.table, wire.account(whole))
+
+
+class ServiceResolver:
+    """A resolver elsewhere, with the datasources of this process's own configuration."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        settings = Settings.load()
+        iris = Iris(settings.base)
+        found = [Datasource.from_settings(each, iris, None) for each in settings.datasource]
+        self._datasources = {each.name: each for each in found if each.kind == "prometheus"}
+
+    @property
+    def longest_scrape_interval(self) -> timedelta:
+        """The longest scrape interval of the datasources here."""
+        found = [each.scrape_interval for each in self._datasources.values()]
+        return max(found, default=DEFAULT_SCRAPE_INTERVAL)
+
+    def short(self, iri: str) -> str:
+        """Return the short id of an IRI."""
+        return iri.partition("/id/")[2]
+
+    def datasource(self, resolution: Resolution) -> Datasource:
+        """Return the datasource of that name here, with its access; raises ``ResourceNotFound``."""
+        if resolution.datasource not in self._datasources:
+            raise ResourceNotFound(
+                f"datasource {resolution.datasource} does not stand in the drumlin.toml here",
+                hint=f"add [[datasource]] with this name, or fetch via the service; there are {', '.join(self._datasources) or 'none'}",
+            )
+        return self._datasources[resolution.datasource]
+
+    def resolve_many(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        window: Window,
+        *,
+        datasource: str | None,
+        step: Step,
+        query: str | None,
+    ) -> Iterator[Resolution | Unresolved]:
+        """Resolve pairs (each entity with the same metrics) in order."""
+        wanted = list(pairs)
+        entities, metrics = (list(dict.fromkeys(pair[which] for pair in wanted)) for which in (0, 1))
+        span = {name: at.astimezone(UTC).isoformat() for name, at in (("start", window.start), ("end", window.end))}
+        seconds = f"{int(step.total_seconds())}s" if isinstance(step, timedelta) else step
+        options = {**span, "step": seconds, "datasource": datasource, "query": query}
+        for said in self._client.run(calls.resolve_many(entities, [] if query else metrics, **options)):
+            if "problem" in said:
+                yield Unresolved(said["entity"], said["metric"], calls.error_of(said["problem"]))
+            else:
+                yield Resolution.from_dict(said)

@@ -1,0 +1,70 @@
+"""Streams of series as files that other tools read: Parquet, CSV, NDJSON. Each is written a part at a time, in bounded memory.
+
+What could not be had is in every one of them: in Parquet's footer (key ``drumlin``), in comment lines after CSV's rows, in NDJSON's
+last line.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from kg.telemetry.history import Series
+from kg.telemetry.series import SCHEMA
+from kg.telemetry.wire import Sink, account, merged
+
+PARQUET, CSV, NDJSON = "application/vnd.apache.parquet", "text/csv", "application/x-ndjson"
+_ROWS = 50_000  # that are turned into text at one time
+
+
+def as_parquet(parts: Iterable[Series]) -> Iterator[bytes]:
+    """Yield a Parquet file (zstd), a row group per part."""
+    sink = Sink()
+    accounts: list[dict[str, Any]] = []
+    with pyarrow.parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), SCHEMA, compression="zstd") as writer:
+        for part in parts:
+            accounts.append(account(part))
+            if part.table.num_rows:
+                writer.write_table(part.table)
+            yield sink.take()
+        writer.add_key_value_metadata({"drumlin": msgspec.json.encode(merged(accounts)).decode()})
+    yield sink.take()
+
+
+def as_csv(parts: Iterable[Series]) -> Iterator[bytes]:
+    """Yield CSV with a header; a missing value is an empty field, a series that failed a comment line at the end."""
+    options = pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed")
+    failed: list[str] = []
+    for part in parts:
+        failed += [f"# {each.key.unique_id} {each.key.metric} is missing: {each.error}\n" for each in part.failures]
+        for batch in part.table.to_batches(max_chunksize=_ROWS) or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]:
+            text = io.BytesIO()
+            pyarrow.csv.write_csv(pa.Table.from_batches([batch]).cast(_PLAIN), text, options)
+            yield text.getvalue()
+            options.include_header = False
+    yield "".join(failed).encode()
+
+
+_PLAIN = pa.schema(
+    [pa.field(each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type) for each in SCHEMA]
+)
+
+
+def as_ndjson(parts: Iterable[Series]) -> Iterator[bytes]:
+    """Yield a JSON object a row and, last, one with ``failures`` and ``warnings``."""
+    encoder = msgspec.json.Encoder()
+    failures: list[dict[str, str]] = []
+    warnings: list[str] = []
+    for part in parts:
+        said = account(part)
+        failures += said["failures"]
+        warnings += said["warnings"]
+        for batch in part.table.to_batches(max_chunksize=_ROWS):
+            yield encoder.encode_lines(batch.to_pylist())
+    yield encoder.encode_lines([{"failures": failures, "warnings": warnings}])

@@ -1,0 +1,245 @@
+"""Telemetry of many entities over a listening service: selections, streams in every format, one's own PromQL, fetching directly."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+import kg
+from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
+from kg.jsonld import lines
+from kg.store.protocol import GraphWrite
+from kg.telemetry import history, wire
+from tests.integration.conftest import RealPrometheus, at
+from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
+from tests.service.conftest import Service, drumlin, serving
+
+WINDOW = {"start": at(5).isoformat(), "end": at(235).isoformat(), "step": "5m"}
+POINTS = 47
+
+
+@pytest.fixture(scope="module")
+def config(prometheus: RealPrometheus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A configuration with the real server."""
+    path = tmp_path_factory.mktemp("config") / "drumlin.toml"
+    path.write_text(
+        f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{prometheus.url}"\nscrape_interval = "60s"\n'
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def service(config: Path) -> Iterator[Service]:
+    """A service with the workloads of the sample and one real Prometheus."""
+    with (
+        serving("--store", str(config.parent / "store"), "--config", str(config)) as running,
+        kg.connect(running.url) as client,
+    ):
+        client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[kg.Client]:
+    """A client of the service."""
+    with kg.connect(service.url) as connected:
+        yield connected
+
+
+@pytest.fixture
+def http(service: Service) -> Iterator[httpx.Client]:
+    """A plain HTTP client of the service."""
+    with httpx.Client(base_url=service.url, timeout=60) as opened:
+        yield opened
+
+
+def test_every_stream_holds_the_same_rows_and_says_what_is_missing(http: httpx.Client) -> None:
+    """Arrow, Parquet, CSV and NDJSON carry the same series; the one that could not be had is told in each of them."""
+    body = {"entities": [LEDGER, CHECKOUT, "prod/payments/deployment/nope"], "metrics": ["mem_usage"], **WINDOW}
+
+    def posted(form: str) -> bytes:
+        answer = http.post("/history", json=body, params={"format": form})
+        assert answer.headers["X-Drumlin-Failures"] == "2"
+        return answer.raise_for_status().content
+
+    table, account = wire.read(posted("arrow"))
+    assert len(table) == POINTS
+    assert [each["unique_id"] for each in account["failures"]] == [CHECKOUT, "prod/payments/deployment/nope"]
+    parquet = pyarrow.parquet.ParquetFile(io.BytesIO(posted("parquet")))
+    footer = json.loads(parquet.metadata.metadata[b"drumlin"])
+    assert footer["failures"] == account["failures"]
+    assert parquet.read()["y"].to_pylist() == table["y"].to_pylist()
+    text = posted("csv").decode()
+    rows = [line for line in text.splitlines() if not line.startswith("#")]
+    assert len(rows) == POINTS + 1
+    assert "deployment/nope mem_usage is missing" in text.splitlines()[-1]
+    *objects, last = [json.loads(line) for line in posted("ndjson").splitlines()]
+    assert [each["y"] for each in objects] == table["y"].to_pylist()
+    assert last["failures"] == account["failures"]
+
+
+def test_a_stream_of_many_parts_is_one_table(http: httpx.Client) -> None:
+    """Ten days every ten seconds are more than one part holds; what is read is one table, whole and in order."""
+    body = {
+        "entities": [NODE_A],
+        "metrics": ["mem_usage", "cpu_usage"],
+        "start": at(0).isoformat(),
+        "end": at(14_000).isoformat(),
+        "step": "1s",
+    }
+    plan = 14_000 * 60 + 1
+    assert plan > history.PART_VALUES
+
+    seen: list[int] = []
+    content = http.post("/history", json=body, params={"format": "arrow"}).content
+    table, account = wire.read(content, seen.append)
+
+    assert seen == [1, 2]
+    assert len(table) == plan
+    assert [each["metric"] for each in account["failures"]] == ["cpu_usage"]
+    with pytest.raises(InvalidDocument):
+        wire.read(content[:-600])
+
+
+def test_entities_are_selected_by_filter_or_query(client: kg.Client, http: httpx.Client) -> None:
+    """All of a class, or what a SPARQL query finds, without naming any."""
+    by_type = client.history(type="Deployment", namespace="payments", metrics="mem_usage", **WINDOW)
+    query = "PREFIX d: <https://w3id.org/drumlin/ns#> SELECT ?entity WHERE { ?entity a d:Deployment ; d:name 'ledger' }"
+    by_query = client.history(sparql=query, metrics="mem_usage", **WINDOW)
+
+    assert set(by_type.coverage) == set(by_query.coverage) == {(LEDGER, "mem_usage")}
+    assert len(by_type.failures) > len(by_query.failures) == 0
+    for wrong in ({}, {"entities": [LEDGER], "type": "Node"}, {"sparql": "ASK {}"}, {"type": "Ingress"}):
+        answer = http.post("/history", json={"metrics": ["mem_usage"], **WINDOW, **wrong})
+        assert answer.status_code == 422, wrong
+    assert (
+        http.post(
+            "/history", json={"sparql": "SELECT * { SERVICE <http://x/> {} }", "metrics": ["a"], **WINDOW}
+        ).status_code
+        == 403
+    )
+
+
+def test_many_are_resolved_in_one_request(client: kg.Client) -> None:
+    """Each pair has its line, in order; without metrics, each entity's own."""
+    found = client.resolve_many([LEDGER, "prod/payments/deployment/nope", NODE_A], ["mem_usage"], last="1h")
+
+    assert [each["metric"] for each in found] == ["mem_usage"] * 3
+    assert found[1]["problem"]["status"] == 404
+    assert found[0]["query"] == client.resolve(LEDGER, "mem_usage", last="1h")["query"]
+    assert len(client.resolve_many(NODE_A)) >= 7
+
+
+def test_a_query_of_ones_own_sees_the_entity_alone(client: kg.Client, http: httpx.Client) -> None:
+    """The caller's PromQL runs over exactly the pods of the entity; an attempt to see more is refused."""
+    own = client.history(CHECKOUT, query="sum(rate(container_cpu_usage_seconds_total[5m]))", **WINDOW)
+    template = client.history(CHECKOUT, "cpu_usage", **WINDOW)
+
+    assert own.table["y"].to_pylist() == pytest.approx(template.table["y"].to_pylist())
+    params = {"entity": CHECKOUT, "query": "x'} or vector(42) or up{job='x"}
+    assert http.get("/resolve", params=params).status_code == 422
+    assert (
+        http.get("/resolve", params={**params, "query": "max(a)"})
+        .json()["query"]
+        .startswith('max(a{namespace="payments",pod=~"')
+    )
+
+
+def test_explaining_asks_nothing(client: kg.Client) -> None:
+    """What would be asked is told with the numbers, also what could not be."""
+    found = client.explain([LEDGER, "prod/payments/deployment/nope"], "mem_usage", **WINDOW)
+
+    assert (found["points"], found["step"], found["values"]) == (POINTS, 300, 2 * POINTS)
+    assert found["queries"][0]["curl"].startswith("curl ")
+    assert found["queries"][1]["problem"]["status"] == 404
+
+
+def test_fetching_directly_gives_the_same(
+    client: kg.Client, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service resolves, this process fetches with its own configuration: equal table, coverage and failures."""
+    monkeypatch.setenv("DRUMLIN_CONFIG", str(config))
+    entities = [CHECKOUT, LEDGER, "prod/payments/deployment/nope"]
+    seen: list[int] = []
+
+    direct = client.history(entities, "cpu_usage", via="direct", progress=seen.append, **WINDOW)
+    through = client.history(entities, "cpu_usage", **WINDOW)
+
+    assert direct.table.equals(through.table)
+    assert (direct.coverage, direct.gaps, direct.failures) == (through.coverage, through.gaps, through.failures)
+    assert seen[-1] == 3
+    (tmp_path / "other.toml").write_text(
+        '[[datasource]]\nname = "other"\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
+    )
+    monkeypatch.setenv("DRUMLIN_CONFIG", str(tmp_path / "other.toml"))
+    with pytest.raises(ResourceNotFound, match="does not stand in the drumlin.toml here"):
+        client.history(CHECKOUT, "cpu_usage", via="direct", **WINDOW)
+
+
+def test_series_go_into_the_tools_of_forecasters(client: kg.Client) -> None:
+    """Prophet gets naive UTC, a wide table has a column per series at equal times."""
+    series = client.history([CHECKOUT, LEDGER], ["cpu_usage", "mem_usage"], **WINDOW)
+
+    frame = series.to_prophet(LEDGER)
+    assert list(frame.columns) == ["ds", "y"]
+    assert frame["ds"].dt.tz is None
+    assert str(frame["ds"].iloc[0]) == "2026-11-01 00:05:00"
+    wide = series.wide()
+    assert wide.column_names == ["ds", f"{CHECKOUT} cpu_usage", f"{LEDGER} mem_usage"]
+    assert (
+        wide[f"{LEDGER} mem_usage"].to_pylist() == client.history(LEDGER, "mem_usage", **WINDOW).table["y"].to_pylist()
+    )
+    with pytest.raises(InvalidInput, match="2 series fit"):
+        series.to_prophet()
+
+
+def test_files_are_written_as_they_come(client: kg.Client, service: Service, tmp_path: Path) -> None:
+    """A file is there when all of it has come, and only then; its suffix says its format."""
+    for suffix in ("parquet", "arrow", "csv", "ndjson"):
+        client.save_history(tmp_path / f"x.{suffix}", LEDGER, "mem_usage", **WINDOW)
+    assert pyarrow.parquet.read_table(tmp_path / "x.parquet").num_rows == POINTS
+    assert pyarrow.csv.read_csv(tmp_path / "x.csv").num_rows == POINTS
+    with pytest.raises(ResourceNotFound):
+        client.save_history(tmp_path / "y.parquet", "prod/payments/deployment/nope", "mem_usage", **WINDOW)
+    with pytest.raises(InvalidInput, match="suffix"):
+        client.save_history(tmp_path / "y.xlsx", LEDGER, "mem_usage", **WINDOW)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.arrow", "x.csv", "x.ndjson", "x.parquet"]
+
+
+def test_the_command_line_reads_ids_explains_and_writes_files(service: Service, tmp_path: Path) -> None:
+    """Ids come from stdin, a file gets the series, explain prints runnable lines."""
+    window = [f"--{name}={value}" for name, value in WINDOW.items()]
+    common = [*window, "--url", service.url]
+
+    done = drumlin(
+        "history", "-", "mem_usage", "--to", str(tmp_path / "a.parquet"), *common, input=f"{LEDGER}\n{NODE_A}\n"
+    )
+    assert done.returncode == 0, done.stderr
+    assert pa.parquet.read_table(tmp_path / "a.parquet").num_rows == 2 * POINTS
+    told = drumlin("history", LEDGER, "mem_usage", "--explain", *common)
+    assert told.stdout.splitlines()[0] == f"# 1 series of {POINTS} points every 300 s"
+    assert told.stdout.splitlines()[1].startswith("curl -sS")
+
+
+def test_json_is_for_small_answers(http: httpx.Client) -> None:
+    """What is too much for JSON is refused before anything is asked, with the numbers."""
+    body = {
+        "entities": [NODE_A],
+        "metrics": ["mem_usage"],
+        "start": at(0).isoformat(),
+        "end": at(14_000).isoformat(),
+        "step": "1s",
+    }
+    answer = http.post("/history", json=body)
+    assert answer.status_code == 413
+    assert "200,000" in answer.json()["detail"]
+    with pytest.raises(TooLarge):
+        kg.client.calls.raise_for_problem(answer)
