@@ -28,6 +28,7 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.InvalidInput, 422, "Invalid input"),
     (errors.UnsupportedSyntax, 415, "Unsupported syntax"),
     (errors.TooLarge, 413, "Too large"),
+    (errors.CapabilityMissing, 501, "Not within this store's reach"),
     (errors.ResourceGone, 410, "Gone"),
     (errors.ResourceNotFound, 404, "Not found"),
     (errors.Conflict, 409, "Conflict"),

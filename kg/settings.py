@@ -155,6 +155,25 @@ class DatasourceSettings(BaseModel):
         return self
 
 
+class StoreSettings(BaseModel):
+    """The engine that ``--store sparql+http(s)://…`` names. Nothing here concerns the embedded store."""
+
+    model_config = _FROZEN
+    engine: Literal["oxigraph", "virtuoso"] | None = Field(
+        None, description="What the engine behaves like; without it the engine's own Server header says."
+    )
+    query: AnyHttpUrl | None = Field(None, description="Address of its query operation [the engine's usual one].")
+    update: AnyHttpUrl | None = Field(None, description="Address of its update operation [the engine's usual one].")
+    credential: Credential | None = Field(None, description="Reference to the credential.")
+    authentication: Literal["basic", "digest"] | None = Field(
+        None, description="How user name and secret are sent [Oxigraph: basic, Virtuoso: digest]."
+    )
+    timeout: float = Field(30.0, gt=0, le=600, description="Seconds until a request to it is given up.")
+    rows: int | None = Field(
+        None, ge=1000, description="Virtuoso: its ResultSetMaxRows, the most rows that it answers [10,000]."
+    )
+
+
 class Settings(BaseSettings):
     """All of it. Every field can be set as ``DRUMLIN_<NAME>``; nested ones with ``__`` (``DRUMLIN_DOMAIN__ID``)."""
 
@@ -186,6 +205,7 @@ class Settings(BaseSettings):
     resource: tuple[ResourceSettings, ...] = Field(
         (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."
     )
+    store: StoreSettings = Field(StoreSettings(), description="The engine behind --store sparql+http(s)://…")
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
     series_cache_bytes: int = Field(
         512 * 1024 * 1024,
