@@ -6,15 +6,16 @@ so that the pipeline renders again when one of them changes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from exporters.facts import Facts
 from exporters.protocol import Topic
 from kg.iris import Iris
 from kg.jsonld import NodeDocument
-from kg.settings import Settings
+from kg.settings import DatasourceSettings, Settings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject, describe
 from kg.telemetry.templates import Catalogue
@@ -79,11 +80,26 @@ class Context:
         """Return the labels that the settings keep, as ``key=value``."""
         return [f"{key}={value}" for key, value in (labels or {}).items() if kept(key, self.around.settings.labels)]
 
-    def telemetry(self, subject: Subject) -> list[NodeDocument]:
-        """Return the telemetry of the entity in every datasource there is."""
+    def telemetry(self, subject: Subject, scrapers: Container[str] = ()) -> list[NodeDocument]:
+        """Return the telemetry of the entity in every datasource that holds some by its rules.
+
+        ``scrapers`` are the datasources (IRIs) that scrape its pods; it matters to those that hold what is scraped and nothing else.
+        """
         self.told(DATASOURCES)
         around = self.around
-        return describe(subject, around.catalogue, (*around.datasources, *self.discovered), around.iris)
+        rules = {each.name: each for each in around.settings.datasource}
+        known = (*around.datasources, *self.discovered)
+        holders = [each for each in known if _holds(rules.get(each.name), each.iri, subject, scrapers)]
+        return describe(subject, around.catalogue, holders, around.iris)
+
+
+def _holds(rule: DatasourceSettings | None, datasource: str, subject: Subject, scrapers: Container[str]) -> bool:
+    """Tell whether a datasource has telemetry of an entity; one that was discovered has no rules."""
+    if rule is None or subject.namespace is None:
+        return True
+    if rule.metrics == "scraped" and datasource not in scrapers:
+        return False
+    return not rule.namespaces or any(fnmatchcase(subject.namespace, each) for each in rule.namespaces)
 
 
 def kept(key: str, allowed: Sequence[str]) -> bool:

@@ -112,6 +112,13 @@ class DatasourceSettings(BaseModel):
         {}, description="Sent with each request; for what is no credential."
     )
     database: str | None = Field(None, min_length=1, description="InfluxDB: name of the database.")
+    metrics: Literal["all", "scraped"] = Field(
+        "all",
+        description="Prometheus: whose metrics it holds; scraped = workloads that prometheus.io/scrape or a monitor names.",
+    )
+    namespaces: tuple[str, ...] = Field(
+        (), description="Namespaces whose workloads it knows, as patterns (`team-*`); all when there are none."
+    )
     labels: dict[str, str] = Field(
         {}, description="Label names that differ here: template's label → this server's label."
     )

@@ -171,6 +171,21 @@ def follow(
 
 
 @app.command()
+def rbac(
+    config: Config = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the service account.")] = "drumlin",
+) -> None:
+    """Print the service account, role and binding for following the configured kinds.
+
+    **Example**: `drumlin rbac --config drumlin.toml | kubectl apply -f -`
+    """
+    from exporters.kubernetes.mappings import kinds_of
+    from exporters.kubernetes.rbac import manifests
+
+    print(manifests(kinds_of(_settings(config, None, None, None)), namespace), end="")
+
+
+@app.command()
 def get(
     id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
     url: Url = None,

@@ -21,10 +21,24 @@ from exporters.kubernetes.render.persistentvolumeclaim import PersistentVolumeCl
 from exporters.kubernetes.render.pod import Pod, pod_facts, pod_life, render_pod
 from exporters.kubernetes.render.poddisruptionbudget import PodDisruptionBudget, render_poddisruptionbudget
 from exporters.kubernetes.render.replicaset import ReplicaSet, render_replicaset, replicaset_facts, replicaset_life
+from exporters.kubernetes.render.scraping import (
+    Monitor,
+    Prometheus,
+    ScrapeConfig,
+    podmonitor_facts,
+    prometheus_facts,
+    render_podmonitor,
+    render_scrapeconfig,
+    render_servicemonitor,
+    servicemonitor_facts,
+)
 from exporters.kubernetes.render.service import Service, render_service, service_facts
 from exporters.kubernetes.render.statefulset import StatefulSet, render_statefulset
 from exporters.kubernetes.render.workload import created_life, facts_of
 from exporters.protocol import Kind
+
+MONITORING = "monitoring.coreos.com"
+"""prometheus-operator's group; its kinds are followed where it is installed."""
 
 # fmt: off
 KINDS: tuple[Kind, ...] = (
@@ -45,6 +59,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("Ingress", "networking.k8s.io", "v1", "ingresses", True, Ingress, render_ingress),
     Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, HorizontalPodAutoscaler, render_horizontalpodautoscaler, entity="Autoscaler"),  # noqa: E501
     Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, PodDisruptionBudget, render_poddisruptionbudget, entity="DisruptionBudget"),  # noqa: E501
+    Kind("Prometheus", MONITORING, "v1", "prometheuses", True, Prometheus, facts=prometheus_facts),
+    Kind("ServiceMonitor", MONITORING, "v1", "servicemonitors", True, Monitor, render_servicemonitor, servicemonitor_facts, entity="Monitor"),  # noqa: E501
+    Kind("PodMonitor", MONITORING, "v1", "podmonitors", True, Monitor, render_podmonitor, podmonitor_facts, entity="Monitor"),
+    Kind("ScrapeConfig", MONITORING, "v1alpha1", "scrapeconfigs", True, ScrapeConfig, render_scrapeconfig, entity="Monitor"),
 )
 # fmt: on
 """Namespaces, nodes and owners come first, so that little has to be rendered twice."""

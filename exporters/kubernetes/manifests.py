@@ -12,13 +12,34 @@ from exporters.protocol import Metadata
 from kg.quantities import Written
 
 INJECTION = "fluentd-sidecar-injector.h3poteto.dev/injection"
-"""The annotation by which a pod asks for the logging sidecar; the only one that is read."""
+"""The annotation by which a pod asks for the logging sidecar."""
+SCRAPE = "prometheus.io/scrape"
+"""The annotation by which a pod or Service asks a Prometheus to scrape it."""
 
 
 class Projection(msgspec.Struct, frozen=True, kw_only=True):
     """An object of any kind: its metadata, and below it what the kind's own projection names."""
 
     metadata: Metadata
+
+
+class GroupAnnotations(msgspec.Struct, frozen=True):
+    """What Helm and Argo CD write on what they install: the release, and the application that tracks it."""
+
+    release: str | None = msgspec.field(default=None, name="meta.helm.sh/release-name")
+    tracking: str | None = msgspec.field(default=None, name="argocd.argoproj.io/tracking-id")
+
+
+class InstalledMetadata(Metadata, frozen=True):
+    """Metadata of a workload, with the annotations that say what it was installed with."""
+
+    annotations: GroupAnnotations | None = None
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    """A workload: its metadata, and below it what the kind's own projection names."""
+
+    metadata: InstalledMetadata
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -71,14 +92,20 @@ class PodSpec(msgspec.Struct, frozen=True):
         return [*self.containers, *(each for each in self.initContainers or () if is_sidecar(each))]
 
 
-class TemplateAnnotations(msgspec.Struct, frozen=True):
-    """The one annotation that is taken."""
+class ScrapeAnnotation(msgspec.Struct, frozen=True):
+    """Whether a Prometheus is asked to scrape."""
+
+    scrape: str | None = msgspec.field(default=None, name=SCRAPE)
+
+
+class TemplateAnnotations(ScrapeAnnotation, frozen=True):
+    """The two annotations that are taken from pods."""
 
     injection: str | None = msgspec.field(default=None, name=INJECTION)
 
 
 class TemplateMetadata(msgspec.Struct, frozen=True):
-    """Labels by which Services select, and the request for a logging sidecar."""
+    """Labels by which Services select, and the requests for a logging sidecar and to be scraped."""
 
     labels: dict[str, str] | None = None
     annotations: TemplateAnnotations | None = None

@@ -6,8 +6,11 @@ An absent selector means nothing, an empty one everything; who reads one says wh
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
+
+from exporters.protocol import Topic
 
 Labels = Mapping[str, str]
 
@@ -44,3 +47,18 @@ class LabelSelector(msgspec.Struct, frozen=True):
         """Tell whether an object with these labels is meant."""
         exact = (self.matchLabels or {}).items()
         return exact <= labels.items() and all(each.matches(labels) for each in self.matchExpressions or ())
+
+
+@dataclass(frozen=True, slots=True)
+class Selectable:
+    """A workload as selectors see it: by the labels of its pods."""
+
+    namespace: str
+    kind: str
+    name: str
+    labels: Mapping[str, str]
+
+
+def selectable_topic(namespace: str) -> Topic:
+    """The topic on which workloads tell the labels that their pods are selected by; ``*`` for those of all namespaces."""
+    return ("selectable", namespace)

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from typer.testing import CliRunner
 
+from api.cli.main import app
 from exporters.kubernetes.kinds import KINDS
 from exporters.kubernetes.rbac import manifests
 
@@ -52,3 +54,18 @@ def test_the_page_on_kubernetes_names_every_kind() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 
     assert [kind.plural for kind in KINDS if kind.plural not in page] == []
+
+
+def test_the_command_prints_the_rights_of_custom_resources_too(tmp_path: Path) -> None:
+    """A mapped kind needs its right; the printed manifest has it, and still reads only."""
+    config = tmp_path / "drumlin.toml"
+    config.write_text('mappings = ["kuscia"]\n')
+    run = CliRunner().invoke(app, ["rbac", "--config", str(config), "--namespace", "ops"])
+    account, role, binding = yaml.safe_load_all(run.stdout)
+
+    assert run.exit_code == 0
+    (kuscia,) = [each for each in role["rules"] if each["apiGroups"] == ["kuscia.secretflow"]]
+    assert kuscia["resources"] == sorted(kuscia["resources"])
+    assert {"domains", "kusciajobs", "domaindatagrants"} <= set(kuscia["resources"])
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert account["metadata"]["namespace"] == binding["subjects"][0]["namespace"] == "ops"

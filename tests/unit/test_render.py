@@ -96,6 +96,37 @@ def test_immaterial_changes_write_nothing(path: tuple[str, str], value: object) 
     assert sink.generation == generation
 
 
+@pytest.mark.parametrize(
+    ("labels", "annotations", "group"),
+    [
+        ({"app.kubernetes.io/part-of": "shop"}, {"meta.helm.sh/release-name": "r"}, "shop"),
+        (
+            {},
+            {"argocd.argoproj.io/tracking-id": "store:apps/Deployment:shop/web", "meta.helm.sh/release-name": "r"},
+            "store",
+        ),
+        ({"argocd.argoproj.io/instance": "store"}, {}, "store"),
+        ({}, {"meta.helm.sh/release-name": "r", "meta.helm.sh/release-namespace": "never read"}, "r"),
+        ({}, {"argocd.argoproj.io/tracking-id": ""}, None),
+        ({}, None, None),
+    ],
+)
+def test_an_application_is_part_of_what_its_installer_says(
+    labels: dict[str, str], annotations: dict[str, str] | None, group: str | None
+) -> None:
+    """The part-of label decides, then the Argo CD application, then the Helm release."""
+    metadata = {"name": "web", "namespace": "shop", "uid": "w", "labels": labels, "annotations": annotations}
+    sink, _ = follow([upserted({"kind": "Deployment", "metadata": metadata, "spec": {"template": {}}})])
+
+    found = [
+        line.split('"')[1]
+        for line in sink.graphs["https://kg.example/id/prod/shop/deployment/web"]
+        if "#applicationGroup>" in line
+    ]
+    assert found == ([group] if group else [])
+    assert "never read" not in sink.text()
+
+
 AMOUNT = st.none() | st.integers(0, 4000).map(lambda milli: f"{milli}m")
 CONTAINER = st.builds(
     lambda request, limit, policy: Container("c", None, Demand(Resources(cpu=request), Resources(cpu=limit)), policy),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.manifests import Installed, PodTemplate
 from exporters.kubernetes.render.workload import render_workload, template_facts
 from exporters.protocol import Topic
 from kg.jsonld import NodeDocument
@@ -34,7 +34,7 @@ class CronJobSpec(msgspec.Struct, frozen=True):
     suspend: bool | None = None
 
 
-class CronJob(Projection, frozen=True, kw_only=True):
+class CronJob(Installed, frozen=True, kw_only=True):
     """What is taken from a CronJob."""
 
     spec: CronJobSpec

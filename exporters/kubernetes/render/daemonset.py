@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.manifests import Installed, PodTemplate
 from exporters.kubernetes.render.workload import render_workload
 from kg.jsonld import NodeDocument
 
@@ -16,7 +16,7 @@ class DaemonSetSpec(msgspec.Struct, frozen=True):
     template: PodTemplate
 
 
-class DaemonSet(Projection, frozen=True, kw_only=True):
+class DaemonSet(Installed, frozen=True, kw_only=True):
     """What is taken from a DaemonSet."""
 
     spec: DaemonSetSpec

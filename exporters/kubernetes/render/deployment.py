@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import Condition, PodTemplate, Projection, condition
+from exporters.kubernetes.manifests import Condition, Installed, PodTemplate, condition
 from exporters.kubernetes.render.workload import render_workload, running
 from kg.jsonld import NodeDocument
 
@@ -23,7 +23,7 @@ class DeploymentStatus(msgspec.Struct, frozen=True):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Deployment(Projection, frozen=True, kw_only=True):
+class Deployment(Installed, frozen=True, kw_only=True):
     """What is taken from a Deployment."""
 
     spec: DeploymentSpec

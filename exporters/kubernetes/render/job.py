@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.manifests import Installed, PodTemplate
 from exporters.kubernetes.render.workload import render_workload
 from exporters.protocol import Life
 from kg.jsonld import NodeDocument
@@ -34,7 +34,7 @@ class JobStatus(msgspec.Struct, frozen=True):
     conditions: tuple[JobCondition, ...] | None = None
 
 
-class Job(Projection, frozen=True, kw_only=True):
+class Job(Installed, frozen=True, kw_only=True):
     """What is taken from a Job."""
 
     spec: JobSpec

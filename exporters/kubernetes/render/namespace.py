@@ -10,6 +10,7 @@ import msgspec
 from exporters.context import Context
 from exporters.kubernetes.manifests import Projection, without_nulls
 from exporters.kubernetes.render.place import domain, domain_topic
+from exporters.kubernetes.render.scraping import namespace_topic
 from exporters.protocol import Topic
 from kg.jsonld import NodeDocument
 
@@ -46,7 +47,9 @@ def render_namespace(namespace: Namespace, context: Context) -> NodeDocument:
 
 
 def namespace_facts(namespace: Namespace) -> Iterable[tuple[Topic, Any]]:
-    """Tell the domain that the namespace belongs to, if a label says so."""
-    name = (namespace.metadata.labels or {}).get(DOMAIN_LABEL)
+    """Tell its labels, and the domain that the namespace belongs to if one of them says so."""
+    labels = namespace.metadata.labels or {}
+    yield namespace_topic(namespace.metadata.name), labels
+    name = labels.get(DOMAIN_LABEL)
     if name:
         yield domain_topic(namespace.metadata.name), name

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.manifests import Installed, PodTemplate
 from exporters.kubernetes.render.images import revisions_topic
 from exporters.kubernetes.render.place import controller, owner_topic
 from exporters.kubernetes.render.workload import render_workload, running, template_facts
@@ -23,7 +23,7 @@ class ReplicaSetSpec(msgspec.Struct, frozen=True):
     template: PodTemplate = PodTemplate()
 
 
-class ReplicaSet(Projection, frozen=True, kw_only=True):
+class ReplicaSet(Installed, frozen=True, kw_only=True):
     """What is taken from a ReplicaSet."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()

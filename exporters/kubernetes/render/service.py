@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 
 from exporters.context import DATASOURCES, Context
-from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.manifests import Projection, ScrapeAnnotation, without_nulls
 from exporters.kubernetes.render.endpointslice import endpoints_topic
 from exporters.kubernetes.render.place import inside
+from exporters.kubernetes.render.scraping import ANY, Selecting, services_topic
 from exporters.kubernetes.render.workload import selected
 from exporters.kubernetes.selectors import LabelSelector
 from exporters.protocol import Metadata, Topic
@@ -39,9 +40,16 @@ class ServiceSpec(msgspec.Struct, frozen=True):
     type: str | None = None
 
 
+class ServiceMetadata(Metadata, frozen=True):
+    """Metadata with the one annotation that is taken."""
+
+    annotations: ScrapeAnnotation | None = None
+
+
 class Service(Projection, frozen=True, kw_only=True):
     """What is taken from a Service."""
 
+    metadata: ServiceMetadata
     spec: ServiceSpec = ServiceSpec()
 
 
@@ -67,14 +75,22 @@ def render_service(service: Service, context: Context) -> NodeDocument:
 
 
 def service_facts(service: Service) -> Iterable[tuple[Topic, Any]]:
-    """Tell that the Service is a Prometheus, Loki or Grafana, by its name label; headless twins are passed over."""
+    """Tell whom it selects; and that it is a Prometheus, Loki or Grafana, by its name label (headless twins are passed over)."""
     metadata, spec = service.metadata, service.spec
+    yield from _selecting(metadata, spec)
     kind = _KINDS.get((metadata.labels or {}).get(_NAME, ""))
     port = _port(spec.ports or ())
     if kind and port and spec.clusterIP != "None" and spec.type != "ExternalName":
         namespace = metadata.namespace or ""
         url = f"http://{metadata.name}.{namespace}.svc:{port}"
         yield DATASOURCES, Discovered(namespace, metadata.name, kind, url)
+
+
+def _selecting(metadata: ServiceMetadata, spec: ServiceSpec) -> Iterable[tuple[Topic, Any]]:
+    annotated = bool(metadata.annotations and metadata.annotations.scrape == "true")
+    told = Selecting(metadata.namespace or "", metadata.name, metadata.labels or {}, spec.selector or {}, annotated)
+    yield services_topic(told.namespace), told
+    yield services_topic(ANY), told
 
 
 def _port(ports: tuple[ServicePort, ...]) -> int | None:

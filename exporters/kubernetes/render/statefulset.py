@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import PodTemplate, Projection
+from exporters.kubernetes.manifests import Installed, PodTemplate
 from exporters.kubernetes.render.workload import render_workload, running
 from kg.jsonld import NodeDocument
 
@@ -41,7 +41,7 @@ class StatefulSetSpec(msgspec.Struct, frozen=True):
     volumeClaimTemplates: tuple[ClaimTemplate, ...] | None = None
 
 
-class StatefulSet(Projection, frozen=True, kw_only=True):
+class StatefulSet(Installed, frozen=True, kw_only=True):
     """What is taken from a StatefulSet."""
 
     spec: StatefulSetSpec

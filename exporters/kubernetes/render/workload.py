@@ -5,15 +5,23 @@ Each kind's own module says only what differs: its projection, its phase, how ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from exporters.context import Context
-from exporters.kubernetes.manifests import Container, PodSpec, PodTemplate, without_nulls
+from exporters.kubernetes.manifests import (
+    Container,
+    GroupAnnotations,
+    InstalledMetadata,
+    PodSpec,
+    PodTemplate,
+    without_nulls,
+)
 from exporters.kubernetes.render.demand import demanded, statements
 from exporters.kubernetes.render.images import digest_in, running_digests, tag_in
 from exporters.kubernetes.render.place import inside, manager
-from exporters.kubernetes.selectors import LabelSelector
+from exporters.kubernetes.render.scraping import scrapers
+from exporters.kubernetes.selectors import LabelSelector, Selectable, selectable_topic
 from exporters.protocol import Life, Manifest, Metadata, Topic
 from kg.jsonld import NodeDocument
 from kg.telemetry.describe import Subject, pod_names
@@ -22,11 +30,12 @@ _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _GROUP = "app.kubernetes.io/part-of"
 _VERSION = "app.kubernetes.io/version"
+_ARGO = "argocd.argoproj.io/instance"
 
 
 def render_workload(
     kind: str,
-    metadata: Metadata,
+    metadata: InstalledMetadata,
     template: PodTemplate,
     context: Context,
     *,
@@ -43,7 +52,7 @@ def render_workload(
         {
             **inside(metadata, kind, context),
             "application": labels.get(_NAME) or labels.get(_INSTANCE),
-            "applicationGroup": labels.get(_GROUP),
+            "applicationGroup": _group(metadata),
             "version": labels.get(_VERSION) or _tag(metadata.name, template.spec),
             "managedBy": manager(metadata, context),
             "phase": phase,
@@ -54,9 +63,16 @@ def render_workload(
                 for name in sorted({*_claims(template.spec), *claims})
             ],
             "runs": context.runs,
-            "telemetry": context.telemetry(_subject(kind, metadata, template, context)),
+            "telemetry": _telemetry(kind, metadata, template, context),
         }
     )
+
+
+def _group(metadata: InstalledMetadata) -> str | None:
+    """Return what the application is part of: by its label, else the Argo CD application, else the Helm release."""
+    labels, annotations = metadata.labels or {}, metadata.annotations or GroupAnnotations()
+    application = (annotations.tracking or "").partition(":")[0]
+    return labels.get(_GROUP) or application or labels.get(_ARGO) or annotations.release
 
 
 def running(replicas: int | None) -> str:
@@ -64,28 +80,22 @@ def running(replicas: int | None) -> str:
     return "Suspended" if replicas == 0 else "Running"
 
 
-def selectable_topic(namespace: str) -> Topic:
-    """The topic on which workloads tell the labels that Services select their pods by."""
-    return ("selectable", namespace)
-
-
 def selected(namespace: str, selector: LabelSelector | None, context: Context) -> list[str]:
     """Return the workloads of a namespace whose pods a selector matches; an absent one matches none."""
     if selector is None:
         return []
     return [
-        context.around.object(namespace, kind, name)
-        for kind, name, labels in context.told(selectable_topic(namespace))
-        if selector.matches(labels)
+        context.around.object(namespace, each.kind, each.name)
+        for each in context.told(selectable_topic(namespace))
+        if selector.matches(each.labels)
     ]
 
 
-def template_facts(
-    kind: str, metadata: Metadata, template: PodTemplate
-) -> Iterable[tuple[Topic, tuple[str, str, dict[str, str]]]]:
-    """Tell the Services of the namespace what the workload's pods are labelled with."""
-    labels = (template.metadata and template.metadata.labels) or {}
-    yield selectable_topic(metadata.namespace or ""), (kind, metadata.name, labels)
+def template_facts(kind: str, metadata: Metadata, template: PodTemplate) -> Iterable[tuple[Topic, Selectable]]:
+    """Tell whoever selects pods what those of the workload are labelled with."""
+    told = Selectable(metadata.namespace or "", kind, metadata.name, _pod_labels(template))
+    yield selectable_topic(told.namespace), told
+    yield selectable_topic("*"), told
 
 
 def created_life(manifest: Manifest) -> Life:
@@ -121,6 +131,21 @@ def _tag(name: str, spec: PodSpec) -> str | None:
         (each for each in spec.containers if each.name == name), spec.containers[0] if spec.containers else None
     )
     return tag_in(main.image) if main and main.image else None
+
+
+def _pod_labels(template: PodTemplate) -> Mapping[str, str]:
+    return (template.metadata and template.metadata.labels) or {}
+
+
+def _telemetry(kind: str, metadata: Metadata, template: PodTemplate, context: Context) -> list[NodeDocument]:
+    """Describe the telemetry; who scrapes the pods is asked only where some datasource holds nothing else."""
+    subject = _subject(kind, metadata, template, context)
+    if not any(each.metrics == "scraped" for each in context.around.settings.datasource):
+        return context.telemetry(subject)
+    annotations = template.metadata and template.metadata.annotations
+    annotated = bool(annotations and annotations.scrape == "true")
+    namespace = metadata.namespace or ""
+    return context.telemetry(subject, scrapers(namespace, _pod_labels(template), context, annotated=annotated))
 
 
 def _subject(kind: str, metadata: Metadata, template: PodTemplate, context: Context) -> Subject:

@@ -1,0 +1,265 @@
+"""Who scrapes what: prometheus-operator's monitors and the ``prometheus.io/scrape`` annotations, joined to datasources.
+
+ServiceMonitor, PodMonitor and ScrapeConfig are entities; a Prometheus object only tells which of them it takes. It is a datasource when
+a Service of its namespace leads to its pods and that Service is a datasource: configured by ``service``, or discovered.
+Source: https://prometheus-operator.dev/docs/api-reference/api/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from exporters.context import DATASOURCES, Context
+from exporters.kubernetes.manifests import Projection, without_nulls
+from exporters.kubernetes.render.place import inside
+from exporters.kubernetes.selectors import Labels, LabelSelector, Selectable, selectable_topic
+from exporters.protocol import Metadata, Topic
+from kg.jsonld import NodeDocument
+
+ANY = "*"
+MONITORS: Topic = ("monitors",)
+PROMETHEUSES: Topic = ("prometheuses",)
+
+# The labels that the operator gives to the pods of the Prometheus NAME; a Service that leads to them names it by one.
+_NAMES = ("operator.prometheus.io/name", "prometheus", "app.kubernetes.io/instance")
+_COMMON = {"app.kubernetes.io/name": "prometheus", "app.kubernetes.io/managed-by": "prometheus-operator"}
+
+
+class NamespaceSelector(msgspec.Struct, frozen=True):
+    """The namespaces that a monitor looks into: its own, unless it names others or any."""
+
+    any: bool = False
+    matchNames: tuple[str, ...] | None = None
+
+
+class MonitorSpec(msgspec.Struct, frozen=True):
+    """Whom it selects. Endpoints name secrets and are not taken."""
+
+    selector: LabelSelector = LabelSelector()
+    namespaceSelector: NamespaceSelector = NamespaceSelector()
+
+
+class Monitor(Projection, frozen=True, kw_only=True):
+    """What is taken from a ServiceMonitor or PodMonitor."""
+
+    spec: MonitorSpec = MonitorSpec()
+
+
+class ScrapeConfig(Projection, frozen=True, kw_only=True):
+    """What is taken from a ScrapeConfig: that it exists; its targets need not be of the cluster."""
+
+
+class PrometheusSpec(msgspec.Struct, frozen=True):
+    """Which monitors it takes: by their labels, and by the labels of their namespaces (absent: its own namespace)."""
+
+    serviceMonitorSelector: LabelSelector | None = None
+    serviceMonitorNamespaceSelector: LabelSelector | None = None
+    podMonitorSelector: LabelSelector | None = None
+    podMonitorNamespaceSelector: LabelSelector | None = None
+    scrapeConfigSelector: LabelSelector | None = None
+    scrapeConfigNamespaceSelector: LabelSelector | None = None
+
+    def selectors(self, kind: str) -> tuple[LabelSelector | None, LabelSelector | None]:
+        """Return the selectors of a kind of monitor and of its namespaces."""
+        return {
+            "ServiceMonitor": (self.serviceMonitorSelector, self.serviceMonitorNamespaceSelector),
+            "PodMonitor": (self.podMonitorSelector, self.podMonitorNamespaceSelector),
+            "ScrapeConfig": (self.scrapeConfigSelector, self.scrapeConfigNamespaceSelector),
+        }[kind]
+
+
+class Prometheus(Projection, frozen=True, kw_only=True):
+    """What is taken from a Prometheus object."""
+
+    spec: PrometheusSpec = PrometheusSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Selecting:
+    """A Service as monitors see it: who it is, its labels, whom it selects, whether it is annotated to be scraped."""
+
+    namespace: str
+    name: str
+    labels: Mapping[str, str]
+    selector: Mapping[str, str]
+    annotated: bool
+
+    def leads_to(self, labels: Labels) -> bool:
+        """Tell whether its pods are those with ``labels``."""
+        return bool(self.selector) and self.selector.items() <= labels.items()
+
+
+@dataclass(frozen=True, slots=True)
+class Watching:
+    """A monitor as workloads see it."""
+
+    kind: str
+    metadata: Metadata
+    spec: MonitorSpec
+
+    def looks_into(self, namespace: str) -> bool:
+        """Tell whether it looks into a namespace."""
+        return bool({namespace, ANY} & set(self.namespaces))
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces that it looks into; ``*`` for any."""
+        where = self.spec.namespaceSelector
+        return (ANY,) if where.any else where.matchNames or (self.metadata.namespace or "",)
+
+
+def services_topic(namespace: str) -> Topic:
+    """The topic on which Services tell whom they select; ``*`` for those of all namespaces."""
+    return ("services", namespace)
+
+
+def namespace_topic(namespace: str) -> Topic:
+    """The topic on which a Namespace tells its labels."""
+    return ("namespace", namespace)
+
+
+# -- entities -------------------------------------------------------------------------------------------------------------
+
+
+def render_servicemonitor(monitor: Monitor, context: Context) -> NodeDocument:
+    """Describe a ServiceMonitor with the Services it selects and the datasources that take it."""
+    watching = Watching("ServiceMonitor", monitor.metadata, monitor.spec)
+    services = [each for where in watching.namespaces for each in context.told(services_topic(where))]
+    found = {
+        context.around.object(each.namespace, "Service", each.name)
+        for each in services
+        if watching.spec.selector.matches(each.labels)
+    }
+    return _monitor(watching, found, context)
+
+
+def render_podmonitor(monitor: Monitor, context: Context) -> NodeDocument:
+    """Describe a PodMonitor with the workloads whose pods it selects and the datasources that take it."""
+    watching = Watching("PodMonitor", monitor.metadata, monitor.spec)
+    workloads: list[Selectable] = [
+        each for where in watching.namespaces for each in context.told(selectable_topic(where))
+    ]
+    found = {
+        context.around.object(each.namespace, each.kind, each.name)
+        for each in workloads
+        if watching.spec.selector.matches(each.labels)
+    }
+    return _monitor(watching, found, context)
+
+
+def render_scrapeconfig(monitor: ScrapeConfig, context: Context) -> NodeDocument:
+    """Describe a ScrapeConfig with the datasources that take it."""
+    return _monitor(Watching("ScrapeConfig", monitor.metadata, MonitorSpec()), (), context)
+
+
+def _monitor(watching: Watching, selects: Iterable[str], context: Context) -> NodeDocument:
+    return without_nulls(
+        {
+            **inside(watching.metadata, "Monitor", context),
+            "selects": sorted(selects),
+            "scrapedBy": sorted(_takers(watching, context)),
+        }
+    )
+
+
+# -- facts ----------------------------------------------------------------------------------------------------------------
+
+
+def servicemonitor_facts(monitor: Monitor) -> Iterable[tuple[Topic, Any]]:
+    """Tell workloads that it watches Services."""
+    yield MONITORS, Watching("ServiceMonitor", monitor.metadata, monitor.spec)
+
+
+def podmonitor_facts(monitor: Monitor) -> Iterable[tuple[Topic, Any]]:
+    """Tell workloads that it watches pods."""
+    yield MONITORS, Watching("PodMonitor", monitor.metadata, monitor.spec)
+
+
+def prometheus_facts(prometheus: Prometheus) -> Iterable[tuple[Topic, Any]]:
+    """Tell monitors and workloads which of them it takes."""
+    yield PROMETHEUSES, (prometheus.metadata, prometheus.spec)
+
+
+# -- the join -------------------------------------------------------------------------------------------------------------
+
+
+def scrapers(namespace: str, labels: Labels, context: Context, *, annotated: bool) -> frozenset[str]:
+    """Return the datasources (IRIs) that scrape the pods with ``labels``.
+
+    An annotation, of the pods or of a Service that leads to them, is for every Prometheus; a monitor for those that take it.
+    """
+    services = [each for each in context.told(services_topic(namespace)) if each.leads_to(labels)]
+    if annotated or any(each.annotated for each in services):
+        return _prometheuses(context)
+    found: set[str] = set()
+    for watching in context.told(MONITORS):
+        if watching.looks_into(namespace) and _sees(watching, labels, services):
+            found |= _takers(watching, context)
+    return frozenset(found)
+
+
+def _sees(watching: Watching, labels: Labels, services: Iterable[Selecting]) -> bool:
+    selector = watching.spec.selector
+    if watching.kind == "PodMonitor":
+        return selector.matches(labels)
+    return any(selector.matches(each.labels) for each in services)
+
+
+def _takers(watching: Watching, context: Context) -> set[str]:
+    """Return the datasources whose Prometheus takes a monitor; when no Prometheus object is known, the only datasource."""
+    known = context.told(PROMETHEUSES)
+    if not known:
+        only = _prometheuses(context)
+        return set(only) if len(only) == 1 else set()
+    return {
+        datasource
+        for metadata, spec in known
+        if _takes(metadata, spec, watching, context)
+        for datasource in _datasources(metadata, context)
+    }
+
+
+def _takes(prometheus: Metadata, spec: PrometheusSpec, watching: Watching, context: Context) -> bool:
+    selector, namespaces = spec.selectors(watching.kind)
+    if selector is None or not selector.matches(watching.metadata.labels or {}):
+        return False
+    namespace = watching.metadata.namespace or ""
+    if namespaces is None:
+        return namespace == prometheus.namespace
+    return any(namespaces.matches(labels) for labels in context.told(namespace_topic(namespace)))
+
+
+def _datasources(prometheus: Metadata, context: Context) -> Iterable[str]:
+    """Return the datasources that are Services leading to the pods of a Prometheus object."""
+    own = dict.fromkeys(_NAMES, prometheus.name)
+    named = _named(context)
+    for each in context.told(services_topic(prometheus.namespace or "")):
+        points = {key: value for key, value in each.selector.items() if key in own or key in _COMMON}
+        if own.keys() & points.keys() and points.items() <= {**own, **_COMMON}.items():
+            yield from named.get((each.namespace, each.name), ())
+
+
+def _named(context: Context) -> dict[tuple[str, str], list[str]]:
+    """Return the datasources by the namespace and name of their Service."""
+    found: dict[tuple[str, str], list[str]] = {}
+    iris, settings = context.around.iris, context.around.settings
+    for each in settings.datasource:
+        if each.service and each.kind == "prometheus":
+            namespace, _, name = each.service.partition("/")
+            found.setdefault((namespace, name), []).append(iris.datasource(each.name))
+    for told in context.told(DATASOURCES):
+        if told.kind == "prometheus":
+            iri = iris.datasource(f"{told.service}.{told.namespace}.{settings.cluster}")
+            if any(each.iri == iri for each in context.discovered):
+                found.setdefault((told.namespace, told.service), []).append(iri)
+    return found
+
+
+def _prometheuses(context: Context) -> frozenset[str]:
+    context.told(DATASOURCES)
+    known = (*context.around.datasources, *context.discovered)
+    return frozenset(each.iri for each in known if each.kind == "prometheus")

@@ -1,0 +1,241 @@
+"""When a workload's telemetry exists: one test per rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from exporters.protocol import Change
+from kg.iris import Iris
+from tests.unit.rendering import CONTRACT, around, follow, gone, upserted
+
+LABELS = {"app": "checkout"}
+CHECKOUT = "https://kg.example/id/prod/shop/deployment/checkout"
+MONITORING = "monitoring.coreos.com/v1"
+
+
+def source(name: str, kind: str = "prometheus", **rules: Any) -> dict[str, Any]:
+    """A configured datasource."""
+    return {"name": name, "kind": kind, "url": f"http://{name}.example", **rules}
+
+
+def workload(*, namespace: str = "shop", **annotations: str) -> dict[str, Any]:
+    """A Deployment whose pods have annotations."""
+    metadata = {
+        "labels": LABELS,
+        "annotations": {key.replace("__", "/").replace("_", "."): value for key, value in annotations.items()},
+    }
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "checkout"}]}}
+    return {
+        "kind": "Deployment",
+        "metadata": {"name": "checkout", "namespace": namespace, "uid": "w"},
+        "spec": {"template": template},
+    }
+
+
+def service(
+    namespace: str = "shop", name: str = "checkout", selector: Any = LABELS, labels: Any = LABELS, **annotations: str
+) -> dict[str, Any]:
+    """A Service."""
+    return {
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"s-{name}",
+            "labels": labels,
+            "annotations": {"prometheus.io/scrape": "true"} if annotations else {},
+        },
+        "spec": {"selector": selector, "ports": [{"port": 80}]},
+    }
+
+
+def monitor(kind: str = "ServiceMonitor", namespace: str = "shop", labels: Any = None, **spec: Any) -> dict[str, Any]:
+    """A monitor of whatever bears the workload's label."""
+    metadata = {"name": "m", "namespace": namespace, "uid": "m", "labels": labels or {"release": "main"}}
+    return {
+        "kind": kind,
+        "apiVersion": MONITORING,
+        "metadata": metadata,
+        "spec": {"selector": {"matchLabels": LABELS}, **spec},
+    }
+
+
+def prometheus(name: str = "main", **spec: Any) -> list[dict[str, Any]]:
+    """A Prometheus object that takes monitors of its release in every namespace, with the Service that leads to it."""
+    taken = {"matchLabels": {"release": name}}
+    spec = {
+        "serviceMonitorSelector": taken,
+        "podMonitorSelector": taken,
+        "serviceMonitorNamespaceSelector": {},
+        "podMonitorNamespaceSelector": {},
+        **spec,
+    }
+    selector = {"app.kubernetes.io/name": "prometheus", "operator.prometheus.io/name": name}
+    return [
+        {
+            "kind": "Prometheus",
+            "apiVersion": MONITORING,
+            "metadata": {"name": name, "namespace": "monitoring", "uid": f"p-{name}"},
+            "spec": spec,
+        },
+        service("monitoring", f"prom-{name}", selector, {}),
+    ]
+
+
+NAMESPACE = {"kind": "Namespace", "metadata": {"name": "shop", "uid": "n", "labels": {"scraped": "yes"}}}
+SCRAPED = [
+    source("main", metrics="scraped", service="monitoring/prom-main"),
+    source("other", metrics="scraped", service="monitoring/prom-other"),
+]
+
+
+def holders(
+    *documents: dict[str, Any], datasources: list[dict[str, Any]], backwards: bool = False, entity: str = CHECKOUT
+) -> dict[str, set[str]]:
+    """Which datasources hold telemetry of the workload, by signal."""
+    changes: list[Change] = [upserted(each) for each in (reversed(documents) if backwards else documents)]
+    sink, _ = follow(changes, None, around({**CONTRACT, "datasource": datasources}), one_by_one=backwards)
+    found: dict[str, set[str]] = {"metrics": set(), "logs": set()}
+    for line in sink.graphs[entity]:
+        subject, predicate, value = line.split(" ", 2)
+        if predicate.endswith("#accessService>"):
+            found["logs" if "/telemetry/logs" in subject else "metrics"].add(
+                value.rpartition("/")[2].removesuffix("> .")
+            )
+    return found
+
+
+@pytest.mark.parametrize(("annotation", "expected"), [("enabled", {"loki"}), ("disabled", set()), (None, set())])
+def test_a_loki_of_injected_logs_holds_those_that_ask_for_the_sidecar(
+    annotation: str | None, expected: set[str]
+) -> None:
+    """Rule 1: the fluentd annotation decides where a datasource holds the logs of injected pods only."""
+    asked = {"fluentd-sidecar-injector_h3poteto_dev__injection": annotation} if annotation else {}
+    injected = [source("loki", "loki", logs="injected")]
+
+    assert holders(workload(**asked), datasources=injected)["logs"] == expected
+    assert holders(workload(**asked), datasources=[source("loki", "loki")])["logs"] == {"loki"}
+
+
+def test_a_datasource_of_some_namespaces_holds_theirs() -> None:
+    """Rule 2: a datasource with ``namespaces`` knows the workloads of these, metrics and logs alike."""
+    rules = [
+        source("team", namespaces=["shop-*", "shop"]),
+        source("others", namespaces=["else"]),
+        source("logs", "loki", namespaces=["else"]),
+    ]
+
+    assert holders(workload(), datasources=rules) == {"metrics": {"team"}, "logs": set()}
+    elsewhere = "https://kg.example/id/prod/else/deployment/checkout"
+    assert holders(workload(namespace="else"), datasources=rules, entity=elsewhere) == {
+        "metrics": {"others"},
+        "logs": {"logs"},
+    }
+
+
+@pytest.mark.parametrize(("annotation", "expected"), [("true", {"main", "other"}), ("false", set()), (None, set())])
+def test_a_prometheus_of_what_is_scraped_holds_annotated_pods(annotation: str | None, expected: set[str]) -> None:
+    """Rule 3: the scrape annotation of the pods is for every Prometheus; without it, one that holds what is scraped holds nothing."""
+    asked = {"prometheus_io__scrape": annotation} if annotation else {}
+
+    assert holders(workload(**asked), datasources=SCRAPED)["metrics"] == expected
+    assert holders(workload(**asked), datasources=[source("all")])["metrics"] == {"all"}
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_annotation_of_a_service_is_for_the_workloads_that_it_selects(*, backwards: bool) -> None:
+    """Rule 4: a Service may ask for its pods, whichever comes first."""
+    assert holders(workload(), service(annotated="yes"), datasources=SCRAPED, backwards=backwards)["metrics"] == {
+        "main",
+        "other",
+    }
+    other = service(annotated="yes", selector={"app": "else"})
+    assert holders(workload(), other, datasources=SCRAPED, backwards=backwards)["metrics"] == set()
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_a_service_monitor_is_for_the_prometheus_that_takes_it(*, backwards: bool) -> None:
+    """Rule 5: monitor → Service → workload, and monitor → Prometheus → Service → datasource, whichever comes first."""
+    cluster = (NAMESPACE, workload(), service(), monitor(), *prometheus(), *prometheus("other"))
+
+    assert holders(*cluster, datasources=SCRAPED, backwards=backwards)["metrics"] == {"main"}
+
+
+def test_a_pod_monitor_is_for_workloads_whose_pods_it_selects() -> None:
+    """Rule 6: a PodMonitor needs no Service."""
+    assert holders(NAMESPACE, workload(), monitor("PodMonitor"), *prometheus(), datasources=SCRAPED)["metrics"] == {
+        "main"
+    }
+    other = monitor("PodMonitor", selector={"matchLabels": {"app": "else"}})
+    assert holders(NAMESPACE, workload(), other, *prometheus(), datasources=SCRAPED)["metrics"] == set()
+
+
+@pytest.mark.parametrize(
+    ("where", "seen"),
+    [({}, False), ({"any": True}, True), ({"matchNames": ["shop"]}, True), ({"matchNames": ["else"]}, False)],
+)
+def test_a_monitor_looks_into_its_own_namespace_unless_it_names_others(where: dict[str, Any], *, seen: bool) -> None:
+    """Rule 7: the namespace selector of a monitor."""
+    elsewhere = {"kind": "Namespace", "metadata": {"name": "ops", "uid": "o"}}
+    cluster = (
+        NAMESPACE,
+        elsewhere,
+        workload(),
+        service(),
+        monitor(namespace="ops", namespaceSelector=where),
+        *prometheus(),
+    )
+
+    assert holders(*cluster, datasources=SCRAPED)["metrics"] == ({"main"} if seen else set())
+
+
+@pytest.mark.parametrize(
+    ("spec", "taken"),
+    [
+        ({"serviceMonitorSelector": {}}, True),
+        ({"serviceMonitorSelector": None}, False),
+        ({"serviceMonitorNamespaceSelector": None}, False),
+        ({"serviceMonitorNamespaceSelector": {"matchLabels": {"scraped": "yes"}}}, True),
+        ({"serviceMonitorNamespaceSelector": {"matchLabels": {"scraped": "no"}}}, False),
+    ],
+)
+def test_a_prometheus_takes_monitors_by_their_labels_and_their_namespaces_labels(
+    spec: dict[str, Any], *, taken: bool
+) -> None:
+    """Rule 8: an empty selector takes all, an absent one nothing; an absent one of namespaces means its own."""
+    assert holders(NAMESPACE, workload(), service(), monitor(), *prometheus(**spec), datasources=SCRAPED)[
+        "metrics"
+    ] == ({"main"} if taken else set())
+
+
+def test_without_a_prometheus_object_a_monitor_is_for_the_only_datasource() -> None:
+    """Rule 9: where Prometheus objects cannot be read, one datasource is the one; of several nobody knows which."""
+    assert holders(workload(), service(), monitor(), datasources=SCRAPED[:1])["metrics"] == {"main"}
+    assert holders(workload(), service(), monitor(), datasources=SCRAPED)["metrics"] == set()
+
+
+def test_a_monitor_that_is_gone_takes_the_telemetry_with_it() -> None:
+    """The workload's graph follows what scrapes it."""
+    surroundings = around({**CONTRACT, "datasource": SCRAPED[:1]})
+    changes = [upserted(workload()), upserted(service()), upserted(monitor()), gone(monitor())]
+    before, _ = follow(changes[:3], None, surroundings, one_by_one=True)
+    after, _ = follow(changes, None, surroundings, one_by_one=True)
+
+    assert any("Telemetry" in line for line in before.graphs[CHECKOUT])
+    assert not any("Telemetry" in line for line in after.graphs[CHECKOUT])
+
+
+def test_a_discovered_prometheus_takes_monitors_too() -> None:
+    """A Service that is found to be a Prometheus is the datasource of the Prometheus object that it leads to."""
+    custom, found = prometheus()
+    found["metadata"]["labels"] = {"app.kubernetes.io/name": "prometheus"}
+    sink, _ = follow([upserted(each) for each in (NAMESPACE, service(), monitor(), custom, found)])
+
+    (line,) = [
+        each
+        for each in sink.graphs["https://kg.example/id/prod/shop/servicemonitor.monitoring.coreos.com/m"]
+        if "scrapedBy" in each
+    ]
+    assert line.endswith(f"<{Iris('https://kg.example').datasource('prom-main.monitoring.prod')}> .")
