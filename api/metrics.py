@@ -9,7 +9,9 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from api.assembly import Parts
+from api.store_metrics import StoreMetrics
 from exporters.kubernetes.informer import KindStatus
+from kg.store.embedded import EmbeddedStore
 
 
 class Metrics:
@@ -26,6 +28,8 @@ class Metrics:
         self._seconds = Histogram(
             "drumlin_http_request_seconds", "Time to answer, in seconds.", ["route"], registry=self.registry
         )
+        if isinstance(parts.store, EmbeddedStore):
+            StoreMetrics(parts.store, self.registry)
         self.registry.register(_State(parts))
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:

@@ -37,18 +37,14 @@ class Note(msgspec.Struct, frozen=True):
     digest: str
 
 
-def take(store: EmbeddedStore, base: str, folder: Path, taken: datetime) -> Note:
-    """Write a backup of ``store`` into ``folder``, which must be empty or absent, while others write; ``verify`` proves it.
-
-    Raises ``InvalidInput`` for a folder in use.
-    """
-    with _making(folder), store.snapshot(folder / "quads") as snapshot:
+def take(store: EmbeddedStore, base: str, folder: Path, taken: datetime) -> None:
+    """Write a backup of ``store`` into ``folder``, an empty one, while others write; ``verify`` proves it."""
+    with store.snapshot(folder / "quads") as snapshot:
         snapshot.copy_log(folder / "changes.sqlite")
         (folder / "base").write_text(base + "\n", encoding="utf-8")
         recorded = [f"{each.graph} {each.digest}" for each in snapshot.entries()]
         note = Note(taken, base, snapshot.generation, len(recorded), snapshot.quads(), digest(recorded))
         (folder / NOTE).write_bytes(msgspec.json.format(msgspec.json.encode(note)))
-    return note
 
 
 def verify(folder: Path) -> Note:
@@ -56,6 +52,8 @@ def verify(folder: Path) -> Note:
     note = read_note(folder)
     with closing(EmbeddedStore(folder)) as store, store.snapshot() as snapshot:
         report = check(snapshot, Iris(note.base))
+    (folder / "checkpoints").rmdir()
+    (folder / "lock").unlink()
     if not report.whole:
         found = ", ".join(f"{name} {each.count:,}" for name, each in report.faults.items() if each.count)
         raise StoreUnavailable(f"the backup {folder} has faults: {found}", hint="drumlin check --store tells where")
@@ -76,7 +74,7 @@ def verify(folder: Path) -> Note:
 def restore(folder: Path, directory: Path) -> Note:
     """Make ``directory``, which must be empty or absent, the store that was backed up in ``folder``."""
     read_note(folder)
-    with _making(directory):
+    with filling(directory):
         try:
             for name in _PARTS:
                 copy = shutil.copytree if (folder / name).is_dir() else shutil.copy2
@@ -97,8 +95,11 @@ def read_note(folder: Path) -> Note:
 
 
 @contextmanager
-def _making(folder: Path) -> Iterator[None]:
-    """Have a new folder filled; what was begun and failed is removed."""
+def filling(folder: Path) -> Iterator[None]:
+    """Have ``folder``, which must be empty or absent, filled durably; what was begun and failed is removed.
+
+    Raises ``InvalidInput`` for a folder in use.
+    """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is not empty", hint="name a new directory")
     try:

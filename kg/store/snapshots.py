@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pyoxigraph as ox
 
@@ -82,7 +83,7 @@ class Snapshot:
         """Let go of the log."""
         self._log.close()
 
-    def _rows(self, query: str) -> Iterator[tuple[str, ...]]:
+    def _rows(self, query: str) -> Iterator[tuple[Any, ...]]:
         try:
             yield from self._log.execute(query)
         except sqlite3.Error as error:

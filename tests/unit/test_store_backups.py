@@ -24,6 +24,13 @@ A, B = f"{BASE}/id/prod/a/pod/x", f"{BASE}/id/prod/b/pod/y"
 NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 
+def taken(store: EmbeddedStore, folder: Path) -> Path:
+    """Take a backup."""
+    with backups.filling(folder):
+        backups.take(store, BASE, folder, NOON)
+    return folder
+
+
 def write(graph: str, *objects: str) -> GraphWrite:
     """Make a write of one statement per object."""
     return GraphWrite(graph, frozenset(f"<{graph}> <http://p> {each} ." for each in objects), "user")
@@ -52,7 +59,7 @@ def test_a_backup_taken_beside_writers_comes_back_as_one_generation(store: Embed
     writing = threading.Thread(target=go_on)
     writing.start()
     try:
-        note = backups.take(store, BASE, tmp_path / "backup", NOON)
+        note = backups.read_note(taken(store, tmp_path / "backup"))
     finally:
         done.set()
         writing.join()
@@ -73,10 +80,10 @@ def test_a_backup_goes_only_where_nothing_is(store: EmbeddedStore, tmp_path: Pat
     used = tmp_path / "used"
     used.mkdir()
     (used / "mine").write_text("x")
-    backups.take(store, BASE, tmp_path / "backup", NOON)
+    taken(store, tmp_path / "backup")
 
     for attempt in (
-        lambda: backups.take(store, BASE, used, NOON),
+        lambda: taken(store, used),
         lambda: backups.restore(tmp_path / "backup", used),
         lambda: backups.restore(used, tmp_path / "new"),
     ):
@@ -91,8 +98,7 @@ def test_a_backup_goes_only_where_nothing_is(store: EmbeddedStore, tmp_path: Pat
 )
 def test_a_damaged_backup_is_not_restored(store: EmbeddedStore, tmp_path: Path, damage: str) -> None:
     """Whatever was done to it, the restore fails and leaves nothing."""
-    folder = tmp_path / "backup"
-    backups.take(store, BASE, folder, NOON)
+    folder = taken(store, tmp_path / "backup")
     if damage == "truncate":
         for table in (folder / "quads").glob("*.sst"):
             content = table.read_bytes()

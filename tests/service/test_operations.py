@@ -1,0 +1,156 @@
+"""Operating a store: backup while it serves, restore, check, optimize, its metrics; and many clients that write at once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kg import jsonld
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from tests.service.conftest import BASE, SAMPLE, drumlin, serving, until_ready
+
+NODE = "prod/-/node/odd"
+COUNTED = "domain/counted"
+LD = {"Content-Type": "application/ld+json"}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store directory with the sample cluster, that nobody has open."""
+    directory = tmp_path_factory.mktemp("operations") / "store"
+    loaded = drumlin("load", str(SAMPLE), "--store", str(directory), "--base", BASE, "--cluster", "prod")
+    assert loaded.returncode == 0, loaded.stderr
+    return directory
+
+
+def test_a_backup_of_a_service_is_restored_and_served(tmp_path: Path) -> None:
+    """What a service held when it was backed up, another one started on the restored directory exports byte by byte."""
+    with serving("--store", str(tmp_path / "store"), "--source", f"dump:{SAMPLE}") as service:
+        until_ready(service)
+        taken = drumlin("backup", str(tmp_path / "backup"), "--url", service.url, "-o", "json")
+        assert taken.returncode == 0, taken.stderr
+        exported = httpx.get(service.url + "/export").content
+    restored = drumlin("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"), "-o", "json")
+    assert restored.returncode == 0, restored.stderr
+    with serving("--store", str(tmp_path / "new")) as again:
+        assert httpx.get(again.url + "/export").content == exported
+
+    note = json.loads(taken.stdout)
+    assert json.loads(restored.stdout) == note
+    assert note["quads"] == exported.count(b"\n")
+
+
+def test_a_store_directory_is_backed_up_checked_and_optimized_without_a_service(store: Path, tmp_path: Path) -> None:
+    """Each command works on a directory too, and the sample cluster has no fault."""
+    taken = drumlin("backup", str(tmp_path / "backup"), "--store", str(store), "-o", "json")
+    checked = drumlin("check", "--store", str(store), "-o", "json")
+    optimized = drumlin("optimize", "--store", str(store), "-o", "json")
+
+    assert (taken.returncode, checked.returncode, optimized.returncode) == (0, 0, 0), checked.stdout + taken.stderr
+    report = json.loads(checked.stdout)
+    assert report["whole"] is True
+    assert (report["graphs"], report["digest"]) == (
+        json.loads(taken.stdout)["graphs"],
+        json.loads(taken.stdout)["digest"],
+    )
+    assert json.loads(optimized.stdout)["after"] > 0
+
+
+def test_a_check_that_finds_something_wrong_exits_with_1(tmp_path: Path) -> None:
+    """An ill-typed literal is told with its place, and never its value."""
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "base").write_text(BASE)
+    opened = EmbeddedStore(tmp_path / "store")
+    node = f"{BASE}/id/{NODE}"
+    line = f'<{node}> <http://purl.org/dc/terms/modified> "sometime"^^<http://www.w3.org/2001/XMLSchema#dateTime> .'
+    opened.apply([GraphWrite(node, frozenset({line}), "user")])
+    opened.close()
+    checked = drumlin("check", "--store", str(tmp_path / "store"))
+
+    assert checked.returncode == 1
+    assert f"{node} http://purl.org/dc/terms/modified" in checked.stdout
+    assert "sometime" not in checked.stdout
+
+
+def test_what_is_no_store_or_backup_is_named(tmp_path: Path) -> None:
+    """A directory without a store is not made one, and a restore wants a backup."""
+    for command in (
+        ("check", "--store", str(tmp_path / "no")),
+        ("restore", str(tmp_path), "--store", str(tmp_path / "s")),
+    ):
+        failed = drumlin(*command)
+        assert failed.returncode == 1
+        assert failed.stderr.startswith("drumlin: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_checks_and_optimizes_itself(http: httpx.Client) -> None:
+    """The same over HTTP, while it serves."""
+    report = http.get("/admin/check").json()
+    optimized = http.post("/admin/optimize").json()
+
+    assert report["whole"] is True
+    assert report["graphs"] > 10
+    assert optimized["after"] > 0
+
+
+def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
+    """Outcomes are counted, times and batches measured, and the files have sizes."""
+    with serving() as service:
+        for value in (1, 2, 2):
+            httpx.put(f"{service.url}/subgraph/{COUNTED}", json=counting(value), headers=LD).raise_for_status()
+        owned = {"op": "put", "id": COUNTED, "owner": "dump", "document": counting(3)}
+        httpx.post(f"{service.url}/subgraphs", content=json.dumps(owned)).raise_for_status()
+        lines = httpx.get(f"{service.url}/metrics").text.splitlines()
+    told = dict(line.rsplit(" ", 1) for line in lines if line.startswith("drumlin_"))
+
+    outcomes = {
+        name: float(told[f'drumlin_store_writes_total{{outcome="{name}"}}']) for name in ("replaced", "unchanged")
+    }
+    assert outcomes == {"replaced": 1, "unchanged": 1}
+    assert float(told['drumlin_store_writes_total{outcome="refused"}']) >= 1
+    assert float(told["drumlin_store_write_seconds_count"]) >= 4
+    assert float(told["drumlin_store_batch_size_sum"]) >= 4
+    assert float(told["drumlin_store_wal_bytes"]) > 0
+    assert float(told["drumlin_store_bytes"]) > 1000
+
+
+def test_sixteen_clients_count_through_if_match_and_lose_nothing() -> None:
+    """Each reads, adds one and writes with the ETag it read; the end is the number of writes that were acknowledged."""
+    clients, each_adds = 16, 8
+    refused = [0] * clients
+    with serving() as service:
+        httpx.put(f"{service.url}/subgraph/{COUNTED}", json=counting(0), headers=LD).raise_for_status()
+
+        def count(number: int) -> None:
+            with httpx.Client(base_url=service.url, timeout=60) as http:
+                for _ in range(each_adds):
+                    while True:
+                        read = http.get(f"/subgraph/{COUNTED}", headers={"Accept": "application/ld+json"})
+                        value = int(read.json()["name"])
+                        headers = {**LD, "If-Match": read.headers["ETag"]}
+                        wrote = http.put(f"/subgraph/{COUNTED}", json=counting(value + 1), headers=headers)
+                        if wrote.status_code == 204:
+                            break
+                        assert wrote.status_code == 412, wrote.text
+                        refused[number] += 1
+
+        threads = [threading.Thread(target=count, args=(number,)) for number in range(clients)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        end = httpx.get(f"{service.url}/subgraph/{COUNTED}", headers={"Accept": "application/ld+json"}).json()
+
+    assert end["name"] == str(clients * each_adds)
+    assert sum(refused) > 0
+
+
+def counting(value: int) -> dict[str, object]:
+    """Make a document with a number in it."""
+    return {"@context": jsonld.CONTEXT_IRI, "id": f"{BASE}/id/{COUNTED}", "type": "Domain", "name": str(value)}
