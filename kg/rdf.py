@@ -35,8 +35,9 @@ NTRIPLES = Syntax("ntriples", "application/n-triples", ".nt", quads=False)
 NQUADS = Syntax("nquads", "application/n-quads", ".nq", quads=True)
 TRIG = Syntax("trig", "application/trig", ".trig", quads=True)
 RDFXML = Syntax("rdfxml", "application/rdf+xml", ".rdf", quads=False)
+N3 = Syntax("n3", "text/n3", ".n3", quads=False)
 
-SYNTAXES: tuple[Syntax, ...] = (JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG, RDFXML)
+SYNTAXES: tuple[Syntax, ...] = (JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG, RDFXML, N3)
 
 _FORMATS: Mapping[str, ox.RdfFormat] = {
     "jsonld": ox.RdfFormat.JSON_LD,
@@ -45,6 +46,7 @@ _FORMATS: Mapping[str, ox.RdfFormat] = {
     "nquads": ox.RdfFormat.N_QUADS,
     "trig": ox.RdfFormat.TRIG,
     "rdfxml": ox.RdfFormat.RDF_XML,
+    "n3": ox.RdfFormat.N3,
 }
 
 PREFIXES: Mapping[str, str] = {
@@ -166,7 +168,7 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
         return b"".join(to_nquads(ordered, graph))
     triples = ox.parse("\n".join(ordered).encode(), format=ox.RdfFormat.N_TRIPLES)
     name = ox.NamedNode(graph) if graph is not None and syntax.quads else ox.DefaultGraph()
-    prefixes = dict(PREFIXES) if syntax in (TURTLE, TRIG, RDFXML) else None
+    prefixes = dict(PREFIXES) if syntax in (TURTLE, TRIG, RDFXML, N3) else None
     if syntax.quads:
         quads = (ox.Quad(each.subject, each.predicate, each.object, name) for each in triples)
         return ox.serialize(quads, format=_FORMATS[syntax.name], prefixes=prefixes) or b""

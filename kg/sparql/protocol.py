@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
 from kg.errors import QueryRejected, UnsupportedSyntax
-from kg.rdf import JSONLD, NQUADS, NTRIPLES, RDFXML, TRIG, TURTLE
+from kg.rdf import JSONLD, N3, NQUADS, NTRIPLES, RDFXML, TRIG, TURTLE
 from kg.sparql.gate import Form
 from kg.store.protocol import Dataset
 
@@ -23,17 +23,18 @@ RESULTS = (
     "text/tab-separated-values",
 )
 """What SELECT and ASK can be written as, best first."""
-GRAPHS = tuple(each.media_type for each in (TURTLE, JSONLD, NTRIPLES, RDFXML, NQUADS, TRIG))
+GRAPHS = tuple(each.media_type for each in (TURTLE, JSONLD, NTRIPLES, RDFXML, NQUADS, TRIG, N3))
 """What CONSTRUCT and DESCRIBE can be written as, best first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One query operation: the text, the graphs that it reads, and the value of ``format`` where it is given."""
+    """One query operation: the text, the graphs that it reads; the value of ``format`` and the seconds of ``timeout`` where given."""
 
     query: str
     dataset: Dataset
     format: str | None = None
+    seconds: float | None = None
 
 
 def read_query(method: str, query_string: bytes, content_type: str | None, body: bytes) -> Request:
@@ -112,7 +113,8 @@ def _request(parameters: list[tuple[str, str]], direct: str | None) -> Request:
         many = f"{len(queries)} queries were sent; send one" if queries else "no query was sent"
         raise QueryRejected(many, hint="give the parameter query once, or the query as the body")
     dataset = _dataset(parameters, "default-graph-uri", "named-graph-uri")
-    return Request(queries[0], dataset, next((value for name, value in parameters if name == "format"), None))
+    format = next((value for name, value in parameters if name == "format"), None)
+    return Request(queries[0], dataset, format, _seconds(parameters))
 
 
 def _dataset(parameters: list[tuple[str, str]], default_name: str, named_name: str) -> Dataset:
