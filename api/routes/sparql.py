@@ -12,12 +12,14 @@ from api.assembly import Parts, parts
 from api.bodies import body_of
 from api.negotiation import choose
 from api.problems import MethodRefused, NotAcceptable
+from api.routes import description
 from kg.sparql import gate, protocol
 from kg.store.protocol import Answer
 
 router = APIRouter(tags=["sparql"])
 
 Service = Annotated[Parts, Depends(parts)]
+METHODS = ["GET", "HEAD", "OPTIONS", "POST"]
 FORMATS = {
     "json": ("application/sparql-results+json", "application/ld+json"),
     "xml": ("application/sparql-results+xml", "application/rdf+xml"),
@@ -28,7 +30,12 @@ FORMATS = {
 
 @router.api_route("/sparql", methods=["GET", "HEAD", "POST"], summary="Run a SPARQL query")
 async def query(request: Request, service: Service) -> Response:
-    """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs."""
+    """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.
+
+    Without a query, a GET that accepts RDF gets the service description.
+    """
+    if description.wanted(request):
+        return await run_in_threadpool(description.describe, request, service)
     limit = service.settings.query_bytes
     body = await body_of(request, limit + 65_536)
     sent = protocol.read_query(
@@ -58,7 +65,16 @@ def _media_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]
     raise NotAcceptable(f"format {wanted!r} is not offered for this query", detail={"offered": list(offered)})
 
 
+@router.options("/sparql", include_in_schema=False)
+def options() -> Response:
+    """Say which methods there are."""
+    return Response(
+        status_code=204,
+        headers={"Allow": ", ".join(METHODS), "Accept-Post": f"{protocol.DIRECT}, {protocol.FORM}"},
+    )
+
+
 @router.api_route("/sparql", methods=["PUT", "DELETE", "PATCH"], include_in_schema=False)
 def refuse() -> Response:
     """Answer a method that the protocol does not know."""
-    raise MethodRefused("a query is sent by GET or POST", detail={"allowed": ["GET", "HEAD", "POST"]})
+    raise MethodRefused("a query is sent by GET or POST", detail={"allowed": METHODS})

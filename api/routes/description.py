@@ -1,0 +1,85 @@
+"""The service description: what ``GET /sparql`` answers when it is asked for RDF and not queried (https://www.w3.org/TR/sparql11-service-description/).
+
+It names both endpoints, the formats, and the default dataset with VoID counts (https://www.w3.org/TR/void/), counted anew each time
+by the same bounded means as any query.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+from fastapi import Request
+from starlette.responses import Response
+
+from api.assembly import Parts
+from api.negotiation import rdf_syntax
+from kg import rdf
+from kg.sparql import protocol
+
+_SD = "http://www.w3.org/ns/sparql-service-description#"
+_VOID = "http://rdfs.org/ns/void#"
+_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+_FORMATS = "http://www.w3.org/ns/formats/"
+_RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
+_GRAPHS = ("Turtle", "JSON-LD", "N-Triples", "RDF_XML", "N-Quads", "TriG", "N3")
+_COUNTS = """SELECT (COUNT(*) AS ?triples) (COUNT(DISTINCT ?s) AS ?distinctSubjects) (COUNT(DISTINCT ?p) AS ?properties)
+ (COUNT(DISTINCT ?o) AS ?distinctObjects) { ?s ?p ?o }"""
+_CLASSES = "SELECT ?class (COUNT(DISTINCT ?s) AS ?entities) { ?s a ?class FILTER(ISIRI(?class)) } GROUP BY ?class ORDER BY ?class"
+
+
+def wanted(request: Request) -> bool:
+    """Tell whether a request to ``/sparql`` is no query but asks for RDF by name."""
+    if request.method not in ("GET", "HEAD") or not set(request.query_params) <= {"format"}:
+        return False
+    named = {each.media_type for each in rdf.SYNTAXES}
+    accept = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
+    return "format" in request.query_params or not accept.isdisjoint(named)
+
+
+def describe(request: Request, service: Parts) -> Response:
+    """Describe the service in the RDF syntax asked for."""
+    syntax, media_type = rdf_syntax(request.headers.get("accept"), request.query_params.get("format"))
+    content = rdf.serialize(frozenset(_lines(service)), syntax)
+    return Response(content, media_type=media_type, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
+
+
+def _lines(service: Parts) -> Iterator[str]:
+    base = service.settings.base
+    endpoint, update = f"<{base}/sparql>", f"<{base}/sparql/update>"
+    for each, language in ((endpoint, "SPARQL11Query"), (update, "SPARQL11Update")):
+        yield f"{each} {_TYPE} <{_SD}Service> ."
+        yield f"{each} <{_SD}endpoint> {each} ."
+        yield f"{each} <{_SD}supportedLanguage> <{_SD}{language}> ."
+        yield f"{each} <{_SD}feature> <{_SD}UnionDefaultGraph> ."
+        yield f"{each} <{_SD}defaultDataset> <{base}/sparql#dataset> ."
+    for name in (*_RESULTS, *_GRAPHS):
+        yield f"{endpoint} <{_SD}resultFormat> <{_FORMATS}{name}> ."
+    yield from _dataset(service, f"<{base}/sparql#dataset>", f"<{base}/sparql#union>")
+
+
+def _dataset(service: Parts, dataset: str, union: str) -> Iterator[str]:
+    yield f"{dataset} {_TYPE} <{_SD}Dataset> ."
+    yield f"{dataset} <{_SD}defaultGraph> {union} ."
+    yield f"{dataset} <{_VOID}documents> {_number(len(service.store.entries()))} ."
+    yield f"{union} {_TYPE} <{_SD}Graph> ."
+    yield f"{union} {_TYPE} <{_VOID}Dataset> ."
+    for name, count in _rows(service, _COUNTS)[0].items():
+        yield f"{union} <{_VOID}{name}> {_number(count)} ."
+    classes = _rows(service, _CLASSES)
+    yield f"{union} <{_VOID}classes> {_number(len(classes))} ."
+    for position, row in enumerate(classes):
+        part = f"{union[:-1]}-class-{position}>"
+        yield f"{union} <{_VOID}classPartition> {part} ."
+        yield f"{part} <{_VOID}class> <{row['class']}> ."
+        yield f"{part} <{_VOID}entities> {_number(row['entities'])} ."
+
+
+def _rows(service: Parts, query: str) -> list[dict[str, str]]:
+    answer = service.store.answer(query, media_type=protocol.RESULTS[2])
+    return list(csv.DictReader(io.StringIO(b"".join(answer.chunks).decode())))
+
+
+def _number(value: int | str) -> str:
+    return f'"{value}"^^<http://www.w3.org/2001/XMLSchema#integer>'

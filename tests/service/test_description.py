@@ -1,0 +1,46 @@
+"""The service description: ``GET /sparql`` without a query, asked for RDF."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from kg import rdf
+from tests.service.conftest import BASE
+
+SD = "http://www.w3.org/ns/sparql-service-description#"
+VOID = "http://rdfs.org/ns/void#"
+INTEGER = "<http://www.w3.org/2001/XMLSchema#integer>"
+
+
+@pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
+def test_the_service_describes_itself(http: httpx.Client, syntax: rdf.Syntax) -> None:
+    """In each RDF syntax it names both endpoints, what they speak, and how much there is."""
+    answer = http.get("/sparql", headers={"Accept": syntax.media_type})
+    assert answer.status_code == 200, answer.text
+    (lines,) = rdf.parse(answer.content, syntax).values()
+
+    assert f"<{BASE}/sparql> <{SD}endpoint> <{BASE}/sparql> ." in lines
+    assert f"<{BASE}/sparql/update> <{SD}supportedLanguage> <{SD}SPARQL11Update> ." in lines
+    count = http.get("/sparql", params={"query": "SELECT (COUNT(*) AS ?n) { ?s ?p ?o }", "format": "csv"}).text.split()[
+        1
+    ]
+    assert f'<{BASE}/sparql#union> <{VOID}triples> "{count}"^^{INTEGER} .' in lines
+    (deployments,) = [line for line in lines if "drumlin/ns#Deployment>" in line]
+    part = deployments.split()[0]
+    assert any(line.startswith(f'{part} <{VOID}entities> "10"') for line in lines)
+
+
+def test_a_browser_that_asks_for_anything_gets_no_description(http: httpx.Client) -> None:
+    """Without a query and without RDF in Accept it is an error that says what is missing."""
+    assert http.get("/sparql").status_code == 400
+    assert http.get("/sparql", headers={"Accept": "text/html,*/*;q=0.8"}).status_code == 400
+
+
+def test_options_and_head(http: httpx.Client) -> None:
+    """OPTIONS says what there is; HEAD is GET without its body."""
+    allowed = http.options("/sparql").headers["Allow"]
+    assert allowed == http.put("/sparql").headers["Allow"] == "GET, HEAD, OPTIONS, POST"
+    got, head = (http.request(method, "/sparql", params={"query": "ASK {}"}) for method in ("GET", "HEAD"))
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["Content-Type"] == got.headers["Content-Type"]
