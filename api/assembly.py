@@ -14,6 +14,7 @@ from exporters.hosting import ensure
 from exporters.kubernetes.mappings import kinds_of
 from exporters.pipeline import Pipeline
 from exporters.protocol import Source
+from exporters.retention import Retention
 from kg.errors import InvalidSettings, StoreUnavailable
 from kg.foreign import Graphs
 from kg.iris import Iris
@@ -47,11 +48,14 @@ class Parts:
     resolver: Resolver
     history: History
     exporting: Exporting | None = field(default=None)
+    retention: Retention | None = field(default=None)
 
     def close(self) -> None:
         """Stop exporting, then release what is open."""
         if self.exporting:
             self.exporting.stop()
+        if self.retention:
+            self.retention.stop()
         self.history.close()
         self.store.close()
 
@@ -108,9 +112,12 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
         resolver,
         History(resolver),
         Exporting(pipeline, source) if source else None,
+        retention=Retention(store, settings.retention, now),
     )
     if parts.exporting:
         parts.exporting.start()
+    if parts.retention:
+        parts.retention.start()
     return parts
 
 

@@ -61,6 +61,16 @@ class DomainSettings(BaseModel):
     )
 
 
+class RetentionSettings(BaseModel):
+    """How long tombstones stay, in days after the deletion."""
+
+    model_config = _FROZEN
+    days: float = Field(90.0, ge=0, description="Days that a tombstone is kept.")
+    classes: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        {"Pod": 14.0}, description="Days for entities of a class, where they differ: pods come and go."
+    )
+
+
 class TenantHeader(BaseModel):
     """The header by which a multi-tenant backend (Mimir, Cortex, Loki) knows whose data is asked for."""
 
@@ -206,6 +216,7 @@ class Settings(BaseSettings):
         DEFAULT_LABELS,
         description="Labels that are kept (exact keys, or a prefix ending in *); all others are dropped.",
     )
+    retention: RetentionSettings = Field(RetentionSettings(), description="How long tombstones stay.")
     mappings: tuple[str, ...] = Field(
         (), description="Custom resources to follow: `kuscia`, or paths of TOML files of `[[resource]]` tables."
     )
