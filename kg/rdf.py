@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyoxigraph as ox
 
@@ -204,7 +205,14 @@ def terms(line: str) -> tuple[Term, Term, Term]:
 
 
 def _resource(text: str) -> Term:
+    return _known_resource(text) if len(text) < 256 else _new_resource(text)
+
+
+def _new_resource(text: str) -> Term:
     return Term("iri", text[1:-1]) if text[0] == "<" else Term("blank", text[2:])
+
+
+_known_resource = lru_cache(maxsize=16_384)(_new_resource)  # a few predicates and subjects make up most of a graph
 
 
 _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
