@@ -15,7 +15,21 @@ from fastapi import FastAPI
 from api import problems
 from api.assembly import Parts
 from api.metrics import Metrics
-from api.routes import admin, audit, history, linked, operations, resolve, sparql, store, subgraph, subgraphs, update
+from api.routes import (
+    admin,
+    audit,
+    events,
+    history,
+    linked,
+    operations,
+    resolve,
+    search,
+    sparql,
+    store,
+    subgraph,
+    subgraphs,
+    update,
+)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -43,7 +57,21 @@ def create_app(parts: Parts) -> FastAPI:
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
     problems.register(app)
-    for routes in (admin, audit, subgraph, subgraphs, linked, sparql, update, store, resolve, history, operations):
+    for routes in (
+        admin,
+        audit,
+        subgraph,
+        subgraphs,
+        linked,
+        sparql,
+        update,
+        store,
+        resolve,
+        history,
+        operations,
+        search,
+        events,
+    ):
         app.include_router(routes.router)
     app.add_middleware(Observed, metrics=app.state.metrics)
     return app

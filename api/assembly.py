@@ -16,8 +16,11 @@ from exporters.pipeline import Pipeline
 from exporters.protocol import Source
 from exporters.retention import Retention
 from kg.errors import InvalidSettings, StoreUnavailable
+from kg.feed import Feed
 from kg.foreign import Graphs
+from kg.indexing import Index
 from kg.iris import Iris
+from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
@@ -47,15 +50,19 @@ class Parts:
     catalogue: Catalogue
     resolver: Resolver
     history: History
+    search: Search = field(kw_only=True)
+    feed: Feed = field(kw_only=True)
     exporting: Exporting | None = field(default=None)
     retention: Retention | None = field(default=None)
 
     def close(self) -> None:
         """Stop exporting, then release what is open."""
+        self.feed.stop()
         if self.exporting:
             self.exporting.stop()
         if self.retention:
             self.retention.stop()
+        self.search.index.close()
         self.history.close()
         self.store.close()
 
@@ -100,6 +107,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
     pipeline = Pipeline(store, kinds_of(settings), settings, iris, catalogue, datasources, clock=now)
     ensure(store, settings, iris, catalogue, datasources)
     subgraphs = Subgraphs(store, iris, clock=now)
+    index = Index(store, iris, _index_file(store))
     graphs = Graphs(store, iris, subgraphs, max_bytes=settings.document_bytes)
     parts = Parts(
         settings,
@@ -113,12 +121,27 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
         History(resolver),
         Exporting(pipeline, source) if source else None,
         retention=Retention(store, settings.retention, now),
+        search=Search(index),
+        feed=Feed(store, iris, index),
     )
+    _follow(store, parts.feed)
     if parts.exporting:
         parts.exporting.start()
     if parts.retention:
         parts.retention.start()
     return parts
+
+
+def _index_file(store: Store) -> Path | None:
+    """Return where the search index is kept: beside the store when that is here."""
+    return store.directory / "search.sqlite" if isinstance(store, EmbeddedStore) else None
+
+
+def _follow(store: Store, feed: Feed) -> None:
+    """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
+    if isinstance(store, EmbeddedStore):
+        store.follow_deltas(lambda _: feed.wake())
+    feed.start()
 
 
 def parts(request: Request) -> Parts:

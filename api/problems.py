@@ -31,6 +31,7 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.CapabilityMissing, 501, "Not within this store's reach"),
     (errors.ResourceGone, 410, "Gone"),
     (errors.ResourceNotFound, 404, "Not found"),
+    (errors.EventsGone, 410, "Events gone"),
     (errors.Conflict, 409, "Conflict"),
     (errors.PreconditionFailed, 412, "Precondition failed"),
     (errors.PreconditionRequired, 428, "Precondition required"),

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from api.assembly import Parts
 from kg.errors import InvalidInput, TooLarge
+from kg.search import Question
 from kg.sparql import gate
 
 MAX_ENTITIES = 10_000
@@ -30,8 +31,9 @@ def selected(service: Parts, selection: Selection) -> list[str]:
     if selection.entities is not None:
         found = selection.entities
     elif selection.type is not None:
-        listed, _ = service.subgraphs.list(type=selection.type, namespace=selection.namespace, limit=MAX_ENTITIES + 1)
-        found = [each.id for each in listed]
+        filters = {"type": [selection.type], "namespace": [selection.namespace] if selection.namespace else []}
+        question = Question(filters=filters, sort="id", limit=MAX_ENTITIES + 1)
+        found = [each.id for each in service.search.find(question).items]
     else:
         found = _by_query(service, selection.sparql or "")
     if len(found) > MAX_ENTITIES:

@@ -14,6 +14,7 @@
     ├── ReaderLost                   the process that ran a query ended                    (500)
     ├── ResourceNotFound             no such thing                                         (404)
     │   └── ResourceGone             it was here; its tombstone remains                    (410)
+    ├── EventsGone                   the change log does not go back (or on) so far        (410)
     ├── Conflict                     the state of the store forbids it                     (409)
     │   ├── GraphOwned               another writer owns the graph
     │   └── AlreadyExists            POST on an id that exists
@@ -124,6 +125,10 @@ class ResourceNotFound(DrumlinError):
 
 class ResourceGone(ResourceNotFound):
     """It was here; its tombstone remains."""
+
+
+class EventsGone(DrumlinError):
+    """The change log does not reach the event that was named; ``detail`` has ``oldest`` and ``newest``, generations."""
 
 
 class Conflict(DrumlinError):

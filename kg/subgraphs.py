@@ -7,7 +7,7 @@ caller expects it. Pure of HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,11 +27,8 @@ from kg.rdf import JSONLD, Lines, Syntax
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
 from kg.tombstones import is_tombstone, tombstone
 from kg.validation import validate
-from ontology.vocabulary import WORKLOAD_KINDS
 
 USER = "user"
-_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-_PAGE = 1000
 _PATCH_TRIES = 5
 
 
@@ -44,23 +41,6 @@ class Subgraph:
     digest: str
     owner: str
     tombstone: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """One line of a listing. ``type`` is the former class when the entity is a tombstone; what is unknown is ""/None."""
-
-    id: str
-    iri: str
-    type: str
-    name: str
-    namespace: str | None
-    phase: str | None
-    owner: str
-    tombstone: bool
-    digest: str
-    generation: int
-    changed: datetime
 
 
 class Subgraphs:
@@ -104,82 +84,6 @@ class Subgraphs:
     def exists(self, id: str) -> bool:
         """Tell whether there is such a graph, tombstones included."""
         return self._store.entry(self._iris.expand(id)) is not None
-
-    def list(
-        self,
-        *,
-        type: str | None = None,
-        namespace: str | None = None,
-        owner: str | None = None,
-        prefix: str = "",
-        after: str = "",
-        limit: int = _PAGE,
-        tombstones: bool = False,
-    ) -> tuple[list[Summary], bool]:
-        """List entities in the order of their ids, and tell whether more follow.
-
-        ``type`` is a class (``Workload`` stands for all workload kinds), ``prefix`` and ``after`` are (parts of) short ids.
-        """
-        chosen = self._of_type(type) if type else None
-        found: list[Summary] = []
-        for each in self._summaries(owner, prefix, after, chosen):
-            if each.tombstone and not tombstones:
-                continue
-            if namespace and each.namespace != namespace:
-                continue
-            if len(found) == limit:
-                return found, True
-            found.append(each)
-        return found, False
-
-    def _of_type(self, type: str) -> frozenset[str]:
-        """Return the entities that are, or as tombstones were, of a class."""
-        kinds = WORKLOAD_KINDS if type == "Workload" else {type}
-        rows = (row for kind in kinds for row in self._store.look_up(_OF_TYPE, {"kind": jsonld.NAMESPACE + kind}))
-        return frozenset(row["graph"] for row in rows)
-
-    def _summaries(
-        self, owner: str | None, prefix: str, after: str, chosen: frozenset[str] | None
-    ) -> Iterator[Summary]:
-        root = self._iris.root
-        position = root + after if after else ""
-        while page := self._store.entries(owner=owner, prefix=root + prefix, after=position, limit=_PAGE):
-            shown = page if chosen is None else [entry for entry in page if entry.graph in chosen]
-            told = self._told(shown)
-            for entry in shown:
-                yield self._summary(entry, told.get(entry.graph, {}))
-            position = page[-1].graph
-
-    def _told(self, page: Sequence[GraphEntry]) -> Mapping[str, Mapping[str, str]]:
-        """Ask for the few facts that a listing shows, for one page of graphs at once."""
-        told: dict[str, dict[str, str]] = {}
-        names = " ".join(f"<{entry.graph}>" for entry in page)
-        for row in self._store.look_up(_FACTS % names):
-            facts = told.setdefault(row["graph"], {})
-            local = _local(row["value"])
-            if row["fact"] == _RDF_TYPE and local == "Tombstone":
-                facts["tombstone"] = local
-            else:
-                # The least of several values: the answer's order is the engine's.
-                name = _NAMES[row["fact"]]
-                value = row["value"] if name in ("name", "namespace") else local
-                facts[name] = min(facts.get(name, value), value)
-        return told
-
-    def _summary(self, entry: GraphEntry, facts: Mapping[str, str]) -> Summary:
-        return Summary(
-            id=self._iris.short(entry.graph),
-            iri=entry.graph,
-            type=facts.get("former") or facts.get("type", ""),
-            name=facts.get("name", ""),
-            namespace=facts.get("namespace"),
-            phase=facts.get("phase"),
-            owner=entry.owner,
-            tombstone="tombstone" in facts,
-            digest=entry.digest,
-            generation=entry.generation,
-            changed=entry.changed,
-        )
 
     # -- a caller's document ------------------------------------------------------------------------------------------
     def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
@@ -289,20 +193,3 @@ class Subgraphs:
 
 def _expecting(write: GraphWrite, expected: str) -> GraphWrite:
     return GraphWrite(write.graph, write.lines, write.owner, expected)
-
-
-def _local(value: str) -> str:
-    return value.rpartition("#")[2]
-
-
-_NAMES: Mapping[str, str] = {
-    _RDF_TYPE: "type",
-    **{jsonld.NAMESPACE + name: name for name in ("name", "namespace", "phase")},
-    jsonld.NAMESPACE + "formerType": "former",
-}
-_FACTS = (
-    "SELECT ?graph ?fact ?value WHERE { VALUES ?graph { %s } ?graph ?fact ?value FILTER(?fact IN ("
-    + ", ".join(f"<{name}>" for name in _NAMES)
-    + ")) }"
-)
-_OF_TYPE = f"SELECT ?graph WHERE {{ {{ ?graph a ?kind }} UNION {{ ?graph <{jsonld.NAMESPACE}formerType> ?kind }} }}"

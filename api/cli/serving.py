@@ -119,6 +119,7 @@ def run_server(
         if stop is not None:
             waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.to_thread(parts.feed.stop)  # subscribers first: the server waits for open answers
         if not serving.done():
             server.stop()  # type: ignore[no-untyped-call]
         await serving

@@ -15,8 +15,10 @@ from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax
 from api.problems import NotAcceptable
 from api.representations import named_graph
+from api.routes.search import Filters, Tombstones
 from kg import jsonld, rdf
 from kg.rdf import JSONLD, NQUADS
+from kg.search import Question
 
 router = APIRouter(tags=["subgraphs"])
 
@@ -28,26 +30,18 @@ Format = Annotated[str | None, Query(alias="format", description="Syntax of the 
 @router.get("/subgraphs", summary="List entities")
 def list_(
     service: Service,
-    type: Annotated[
-        str | None, Query(description="Class, e.g. Deployment; Workload stands for all workload kinds.")
-    ] = None,
-    namespace: Annotated[str | None, Query(description="Kubernetes namespace.")] = None,
-    owner: Annotated[str | None, Query(description="Who writes the graph: user, drumlin, or a source.")] = None,
+    narrowed: Filters,
     prefix: Annotated[str, Query(description="Beginning of the short id.")] = "",
     after: Annotated[str, Query(description="Cursor: the short id of the last item seen.")] = "",
     limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    tombstones: Annotated[bool, Query(description="List deleted entities too.")] = False,
+    tombstones: Tombstones = False,
 ) -> dict[str, Any]:
     """List entities in the order of their ids; ``next`` is the cursor for more, absent at the end."""
-    found, more = service.subgraphs.list(
-        type=type, namespace=namespace, owner=owner, prefix=prefix, after=after, limit=limit, tombstones=tombstones
-    )
-    body: dict[str, Any] = {
-        "items": [msgspec.to_builtins(each) for each in found],
-        "generation": service.store.generation,
-    }
-    if more:
-        body["next"] = found[-1].id
+    question = Question("", narrowed, prefix, tombstones, "id", "", after, limit)
+    found = service.search.find(question)
+    body: dict[str, Any] = {"items": msgspec.to_builtins(found.items), "generation": found.generation}
+    if found.next is not None:
+        body["next"] = found.items[-1].id
     return body
 
 

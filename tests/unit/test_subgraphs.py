@@ -230,67 +230,6 @@ def test_nothing_is_written_that_does_not_validate(
 # -- many ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def populated(graphs: Subgraphs, store: EmbeddedStore) -> Subgraphs:
-    """Give a few entities of several kinds, namespaces and owners, one of them deleted."""
-    for id, kind in [
-        ("prod/a/deployment/one", "Deployment"),
-        ("prod/a/pod/one-x", "Pod"),
-        ("prod/b/deployment/two", "Deployment"),
-        ("prod/b/statefulset/three", "StatefulSet"),
-    ]:
-        graphs.put(id, lines(id, kind, phase="Running"))
-    graphs.delete("prod/b/deployment/two")
-    store.apply([GraphWrite(IRIS.datasource("p"), jsonld.lines({"id": IRIS.datasource("p"), "name": "p"}), "drumlin")])
-    return graphs
-
-
-@pytest.mark.parametrize(
-    ("filters", "ids"),
-    [
-        ({}, ["datasource/p", "prod/a/deployment/one", "prod/a/pod/one-x", "prod/b/statefulset/three"]),
-        ({"type": "Pod"}, ["prod/a/pod/one-x"]),
-        ({"type": "Workload"}, ["prod/a/deployment/one", "prod/b/statefulset/three"]),
-        ({"namespace": "b"}, ["prod/b/statefulset/three"]),
-        ({"owner": "drumlin"}, ["datasource/p"]),
-        ({"prefix": "prod/a/"}, ["prod/a/deployment/one", "prod/a/pod/one-x"]),
-        ({"after": "prod/a/pod/one-x"}, ["prod/b/statefulset/three"]),
-        ({"type": "Deployment", "tombstones": True}, ["prod/a/deployment/one", "prod/b/deployment/two"]),
-    ],
-)
-def test_listing_filters(populated: Subgraphs, filters: dict[str, Any], ids: list[str]) -> None:
-    """Each filter narrows the list; tombstones are listed for those who ask, under their former class."""
-    found, more = populated.list(**filters)
-
-    assert [each.id for each in found] == ids
-    assert not more
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5])
-def test_pages_make_up_the_whole(populated: Subgraphs, limit: int) -> None:
-    """Following the cursor gives every entity once, in order."""
-    found: list[str] = []
-    more = True
-    while more:
-        page, more = populated.list(limit=limit, after=found[-1] if found else "", tombstones=True)
-        assert 0 < len(page) <= limit
-        found += [each.id for each in page]
-
-    assert found == sorted(found)
-    assert len(found) == 5
-
-
-def test_a_line_of_the_list_tells_what_it_is(populated: Subgraphs) -> None:
-    """Type, name, place, phase, owner and state come with each line."""
-    one = populated.list(prefix="prod/a/deployment")[0][0]
-    gone = populated.list(prefix="prod/b/deployment", tombstones=True)[0][0]
-
-    assert (one.type, one.name, one.namespace, one.phase, one.owner) == ("Deployment", "one", "a", "Running", "user")
-    assert one.iri == IRIS.expand(one.id)
-    assert one.digest == populated.read(one.id).digest
-    assert (gone.type, gone.tombstone, gone.phase) == ("Deployment", True, None)
-
-
 def test_prepared_writes_are_applied_together(graphs: Subgraphs, store: EmbeddedStore) -> None:
     """A batch of validated writes is one generation; a deletion in it holds only for what was read."""
     graphs.put(CHECKOUT, lines())

@@ -1,0 +1,254 @@
+"""The change feed: the committed changes of the store, in order, each once, from any place that is still in the log.
+
+The log is the truth, so a reader who names the last event it has seen misses nothing and gets nothing twice, whatever happened in
+between. One thread follows the store for all: it brings the search index up to date, keeps the newest events ready in memory, and rings.
+A reader pulls at its own pace; who is far behind reads from the log, and nothing is ever buffered for anyone.
+
+An event's id is ``generation.place``: the place among the changes of one generation, which have one order too.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from kg.errors import EventsGone, InvalidInput
+from kg.indexing import FIELDS, Facets, Index, Known
+from kg.iris import Iris
+from kg.store.protocol import LogEntry, Store
+from ontology.vocabulary import WORKLOAD_KINDS
+
+KEPT = 4_096
+"""Newest events kept in memory."""
+PAUSE = 0.02
+"""Seconds between two looks at the store while it changes; with many readers more (``PER_READER`` each)."""
+PER_READER = 0.001
+_IDLE = 1.0
+_END = 1 << 62
+_PAGE = 1_000
+_ID = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?")
+
+log = structlog.get_logger()
+
+
+class Position(NamedTuple):
+    """Where a reader is: after the change number ``place`` of ``generation``."""
+
+    generation: int
+    place: int = _END
+
+    def __str__(self) -> str:
+        return str(self.generation) if self.place == _END else f"{self.generation}.{self.place}"
+
+    @classmethod
+    def read(cls, text: str) -> Position:
+        """Read an event's id, or a generation (after all of it); raises ``InvalidInput``."""
+        match = _ID.fullmatch(text.strip())
+        if match is None:
+            raise InvalidInput(
+                f"{text[:64]!r} is not the id of an event", hint="take it from the last one, or name a generation"
+            )
+        return cls(int(match[1]), int(match[2]) if match[2] else _END)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change of one graph, and what its entity is filtered by (as far as the index knows it)."""
+
+    position: Position
+    entry: LogEntry
+    facets: Facets | None
+    content: bytes
+
+    def value(self, field: str) -> tuple[str, ...]:
+        """Return the values of a facet; of a foreign graph nothing is known."""
+        return self.facets[FIELDS.index(field)] if self.facets else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events a reader wants: those that have one of the values of each field that is named."""
+
+    type: frozenset[str] = frozenset()
+    domain: frozenset[str] = frozenset()
+    namespace: frozenset[str] = frozenset()
+    owner: frozenset[str] = frozenset()
+
+    def takes(self, event: Event) -> bool:
+        """Tell whether an event is wanted."""
+        if self.owner and event.entry.owner not in self.owner:
+            return False
+        types = WORKLOAD_KINDS | self.type if "Workload" in self.type else self.type
+        asked = (("type", types), ("domain", self.domain), ("namespace", self.namespace))
+        return all(not values or values.intersection(event.value(name)) for name, values in asked)
+
+
+class Feed:
+    """Follows one store. ``start`` begins; readers ask with ``after`` and are told by ``on_news`` that it is worth while."""
+
+    def __init__(self, store: Store, iris: Iris, index: Index) -> None:
+        self._store = store
+        self._iris = iris
+        self._index = index
+        self._lock = threading.Lock()
+        self._events: list[Event] = []
+        self._floor = Position(store.generation)
+        self._head = self._floor
+        self._woken = threading.Event()
+        self._ending = threading.Event()
+        self._listeners: list[Callable[[], None]] = []
+        self.readers = 0
+        self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and tell those who wait."""
+        self._ending.set()
+        self._woken.set()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        self._ring()
+
+    @property
+    def ended(self) -> bool:
+        """True once no more will come."""
+        return self._ending.is_set()
+
+    def wake(self) -> None:
+        """Note that the store has changed; quick, from any thread."""
+        self._woken.set()
+
+    def on_news(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Have ``listener`` called, in the feed's thread, when there is something new; returns what undoes it."""
+        with self._lock:
+            self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    @property
+    def head(self) -> Position:
+        """The newest event that readers can get at once."""
+        return self._head
+
+    @property
+    def newest(self) -> int:
+        """The generation of the store, which the feed may be a moment behind."""
+        return self._store.generation
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+    def check(self, position: Position) -> None:
+        """Raise ``EventsGone`` when changes after ``position`` are not in the log any more, or ``position`` lies ahead of it."""
+        oldest = next(iter(self._store.log(0, 1)), None)
+        first = oldest.generation if oldest else self._store.generation + 1
+        if position.generation > self._store.generation or position.generation + (position.place == _END) < first:
+            raise EventsGone(
+                f"event {position} is not in the log, which goes from {first} to {self._store.generation}",
+                hint="read the graph anew, then follow from its generation",
+                detail={"oldest": first, "newest": self._store.generation},
+            )
+
+    def remembers(self, position: Position) -> bool:
+        """Tell whether what comes after ``position`` is in memory."""
+        return position >= self._floor
+
+    def after(self, position: Position, limit: int = _PAGE) -> list[Event]:
+        """Return the events after ``position``, oldest first, about ``limit`` of them at most."""
+        with self._lock:
+            if position >= self._floor:
+                start = bisect_right(self._events, position, key=lambda event: event.position)
+                return self._events[start : start + limit]
+            until = self._head.generation
+        return self._read(position, limit, until)
+
+    def _read(self, position: Position, limit: int, until: int) -> list[Event]:
+        """Read from the log what comes after ``position``, up to the generation ``until``."""
+        since = position.generation - (position.place != _END)  # the log tells whole generations
+        while entries := [each for each in self._store.log(since, limit) if each.generation <= until]:
+            if numbered := [(place, entry) for place, entry in _numbered(entries) if place > position]:
+                known = self._index.known([entry.graph for _, entry in numbered])
+                return [self._event(place, entry, known.get(entry.graph)) for place, entry in numbered]
+            since = entries[-1].generation
+        return []
+
+    def _event(self, position: Position, entry: LogEntry, known: Known | None) -> Event:
+        """Write an event as CloudEvents JSON (https://github.com/cloudevents/spec, 1.0.2)."""
+        facets, tombstone = known or (None, None)
+        id = self._iris.short(entry.graph) if entry.graph.startswith(self._iris.root) else entry.graph
+        told = {name: values[0] for name, values in zip(FIELDS, facets or (), strict=False) if values and name in _TOLD}
+        data = {"iri": entry.graph, "owner": entry.owner, "before": entry.before, "after": entry.after,
+                "generation": entry.generation, **told}  # fmt: skip
+        content = msgspec.json.encode(
+            {
+                "specversion": "1.0",
+                "id": str(position),
+                "source": self._iris.base,
+                "type": f"drumlin.subgraph.{_outcome(entry, tombstone)}",
+                "subject": id,
+                "time": entry.at.isoformat(),
+                "datacontenttype": "application/json",
+                "data": {name: value for name, value in data.items() if value is not None},
+            }
+        )
+        return Event(position, entry, facets, content)
+
+    # -- following ----------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._woken.wait(_IDLE)
+            self._woken.clear()
+            try:
+                self._follow()
+            except Exception:
+                # The edge of the thread: the feed goes on when the disk does; readers can still read the log.
+                log.exception("feed_failed")
+                self._ending.wait(_IDLE)
+            self._ending.wait(PAUSE + PER_READER * self.readers)
+
+    def _follow(self) -> None:
+        """Take in what is new, page by page."""
+        while self._head.generation < self._store.generation and not self._ending.is_set():
+            self._index.catch_up(_PAGE)
+            if self._head.generation >= self._index.position:
+                return
+            events = self._read(self._head, _PAGE, self._index.position)
+            with self._lock:
+                self._events += events
+                if len(self._events) > 2 * KEPT:
+                    self._floor = self._events[-KEPT - 1].position
+                    del self._events[:-KEPT]
+                self._head = Position(events[-1].position.generation)
+            self._ring()
+
+    def _ring(self) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for each in listeners:
+            each()
+
+
+_TOLD = frozenset({"type", "domain", "cluster", "namespace"})
+
+
+def _outcome(entry: LogEntry, tombstone: str | None) -> str:
+    """Name a change; ``deleted`` (it became a tombstone) is told as long as it is the last one of its graph."""
+    if entry.after is None:
+        return "removed"
+    if entry.after == tombstone:
+        return "deleted"
+    return "created" if entry.before is None else "replaced"
+
+
+def _numbered(entries: Iterable[LogEntry]) -> Iterator[tuple[Position, LogEntry]]:
+    for generation, group in groupby(entries, key=lambda entry: entry.generation):
+        for place, entry in enumerate(group):
+            yield Position(generation, place), entry

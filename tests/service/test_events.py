@@ -1,0 +1,205 @@
+"""/events over a listening server: every committed change once, in order, through reconnects, restarts and kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service.conftest import serving
+from tests.service.test_subgraph import JSONLD, forecast
+
+BATCH = {"Accept": "application/cloudevents-batch+json"}
+PATIENCE = 60.0
+
+
+def put(http: httpx.Client, name: str, **changes: Any) -> None:
+    """Write a forecast."""
+    answer = http.put(f"/subgraph/forecast/{name}", content=json.dumps(forecast(name, **changes)), headers=JSONLD)
+    assert answer.status_code in (201, 204)
+
+
+@contextmanager
+def stream(url: str, **headers: str) -> Iterator[Iterator[tuple[str, dict[str, Any]]]]:
+    """Open the feed and give its events, as (id, event); ``Last-Event-ID`` and filters go in as they are."""
+    query = headers.pop("query", "")
+    with (
+        httpx.Client(timeout=httpx.Timeout(PATIENCE)) as http,
+        http.stream("GET", f"{url}/events{query}", headers={"Accept": "text/event-stream", **headers}) as answer,
+    ):
+        assert answer.status_code == 200
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        assert next(lines).startswith("retry:")
+        yield _events(lines)
+
+
+def _events(lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    id = ""
+    for line in lines:
+        if line.startswith("id: "):
+            id = line[4:]
+        elif line.startswith("data: "):
+            yield id, json.loads(line[6:])
+
+
+def batch(http: httpx.Client, since: str, **params: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Read the next events and the place they reach."""
+    answer = http.get("/events", params={"since": since, **params}, headers=BATCH, timeout=PATIENCE)
+    assert answer.status_code == 200, answer.text
+    return answer.headers["X-Drumlin-Last-Event-Id"], answer.json()
+
+
+def everything(http: httpx.Client, since: str = "0", limit: int = 1000) -> list[dict[str, Any]]:
+    """Read all events there are, batch by batch."""
+    found: list[dict[str, Any]] = []
+    while True:
+        since, events = batch(http, since, limit=limit)
+        if not events:
+            return found
+        found += events
+
+
+def test_changes_come_as_they_are_committed(http: httpx.Client) -> None:
+    """A subscriber gets created, replaced and deleted as CloudEvents that say what, whose and when; a repeated write is none."""
+    name = uuid.uuid4().hex
+    with stream(str(http.base_url), query="?type=Forecast") as events:
+        put(http, name)
+        put(http, name)
+        put(http, name, model="b")
+        http.delete(f"/subgraph/forecast/{name}")
+        found = [event for _, event in (next(events) for _ in range(3))]
+    assert [each["subject"] for each in found] == [f"forecast/{name}"] * 3
+    assert found[0]["type"].rpartition(".")[2] in ("created", "deleted")
+    assert found[2]["type"] == "drumlin.subgraph.deleted"
+    assert found[0]["data"]["after"] == found[1]["data"]["before"]
+    assert found[1]["data"]["type"] == "Forecast"
+    assert {each["specversion"] for each in found} == {"1.0"}
+    assert found[0]["source"] == "https://kg.example"
+
+
+def test_a_reader_goes_on_after_the_event_it_has_seen(http: httpx.Client) -> None:
+    """Last-Event-ID and since give exactly what came after, from memory or from the log, one by one or many at once."""
+    whole = everything(http)
+    ids = [each["id"] for each in whole]
+    assert len(set(ids)) == len(ids) > 50
+    assert ids == sorted(ids, key=lambda each: tuple(map(int, each.split("."))))
+    assert [each["id"] for each in everything(http, limit=7)] == ids
+    for place in (0, 1, len(ids) // 2, len(ids) - 2):
+        with stream(str(http.base_url), **{"Last-Event-ID": ids[place]}) as events:
+            assert next(events)[0] == ids[place + 1]
+
+
+def test_filters_let_through_what_is_asked(http: httpx.Client) -> None:
+    """Class, namespace, domain and owner narrow the feed; all kinds of workloads have one name."""
+    _, pods = batch(http, "0", type="Pod")
+    assert pods
+    assert all("/pod/" in each["subject"] for each in pods)
+    _, paid = batch(http, "0", namespace="payments", type="Workload")
+    assert {each["data"]["namespace"] for each in paid} == {"payments"}
+    assert {each["data"]["type"] for each in paid} <= {
+        "Deployment",
+        "StatefulSet",
+        "ReplicaSet",
+        "Job",
+        "CronJob",
+        "DaemonSet",
+    }
+    _, none = batch(http, "0", owner="nobody")
+    assert none == []
+
+
+def test_a_long_poll_waits_for_the_first_event(http: httpx.Client) -> None:
+    """A batch is answered as soon as something comes, and empty when nothing does."""
+    generation = http.get("/readyz").json()["generation"]
+    began = time.monotonic()
+    reached, events = batch(http, str(generation), wait=0.3)
+    assert (reached, events) == (str(generation), [])
+    assert time.monotonic() - began >= 0.3
+    name = uuid.uuid4().hex
+    writing = threading.Timer(0.3, put, (http, name))
+    writing.start()
+    _, events = batch(http, reached, wait=30)
+    writing.join()
+    assert [each["subject"] for each in events] == [f"forecast/{name}"]
+
+
+@pytest.mark.parametrize(("since", "status"), [("x", 422), ("1.2.3", 422), ("-1", 422), ("99999999", 410)])
+def test_a_place_that_is_none_is_refused(http: httpx.Client, since: str, status: int) -> None:
+    """A made-up id is 422; one ahead of the log (the store was restored) is 410 and says what there is."""
+    answer = http.get("/events", params={"since": since}, headers=BATCH)
+    assert answer.status_code == status
+    if status == 410:
+        assert answer.json()["oldest"] == 1
+        assert answer.json()["newest"] > 1
+
+
+def test_no_change_is_lost_or_told_twice_through_kill_9(tmp_path: Path) -> None:
+    """A reader that reconnects with its last id gets, over several killed services, exactly the log of the store."""
+    options = ("--store", str(tmp_path / "store"))
+    seen: list[tuple[str, str, str | None]] = []
+    last = "0"
+    acknowledged = 0
+    for life in range(3):
+        with serving(*options) as service, httpx.Client(base_url=service.url, timeout=PATIENCE) as http:
+            writing = threading.Thread(target=_write_until_killed, args=(service.url, life), daemon=True)
+            with stream(service.url, **{"Last-Event-ID": last}) as events:
+                writing.start()
+                for id, event in events:
+                    seen.append((id, event["subject"], event["data"].get("after")))
+                    last = id
+                    acknowledged += 1
+                    if acknowledged % 40 == 0:
+                        break
+            os.kill(service.process.pid, signal.SIGKILL)
+            service.process.wait()
+            writing.join(PATIENCE)
+    with serving(*options) as service, httpx.Client(base_url=service.url, timeout=PATIENCE) as http:
+        seen += [(each["id"], each["subject"], each["data"].get("after")) for each in everything(http, last)]
+        told = [(each["id"], each["subject"], each["data"].get("after")) for each in everything(http)]
+    assert seen == told
+    assert len(seen) >= 120
+
+
+def _write_until_killed(url: str, life: int) -> None:
+    """Write one graph after the other until nobody answers."""
+    with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+        for number in range(10_000):
+            try:
+                put(http, f"f{number % 7}", model=f"{life}.{number}")
+            except httpx.TransportError:
+                return
+
+
+def test_a_service_with_subscribers_stops(tmp_path: Path) -> None:
+    """Open streams do not keep a service from ending."""
+    with serving("--store", str(tmp_path / "store")) as service, stream(service.url):
+        began = time.monotonic()
+        assert service.stop() == 0
+        assert time.monotonic() - began < 15
+
+
+def test_a_subscriber_that_reads_nothing_costs_nothing(tmp_path: Path) -> None:
+    """While one subscriber never reads, the others get everything, and the service's memory stays bounded."""
+    with (
+        serving("--store", str(tmp_path / "store")) as service,
+        httpx.Client(base_url=service.url, timeout=PATIENCE) as http,
+    ):
+        lines = b"\n".join(
+            json.dumps({"op": "put", "id": f"forecast/n{number}", "document": forecast(f"n{number}")}).encode()
+            for number in range(500)
+        )
+        with httpx.stream("GET", f"{service.url}/events?since=0") as idle:
+            assert idle.status_code == 200
+            http.post("/subgraphs", content=lines)
+            assert len(everything(http)) >= 500

@@ -1,0 +1,320 @@
+"""Search: words in any script, filters, counts, order and pages; an index that follows the store and can be made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kg import jsonld, search
+from kg.errors import InvalidInput
+from kg.indexing import FIELDS, Index
+from kg.iris import Iris
+from kg.search import Question, Result, Search
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from kg.subgraphs import Subgraphs
+from kg.words import Part, fold, sought, words
+
+IRIS = Iris("https://kg.example")
+NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
+
+
+def lines(id: str, kind: str, **more: Any) -> frozenset[str]:
+    """Describe an entity, as lines."""
+    segments = id.split("/")
+    place = {"namespace": segments[1]} if len(segments) == 4 and segments[1] != "-" else {}
+    document = {"id": IRIS.expand(id), "type": kind, "name": segments[-1], "cluster": IRIS.cluster("prod"), **place}
+    return jsonld.lines({**document, **more})
+
+
+@pytest.fixture
+def store() -> Iterator[EmbeddedStore]:
+    """Open an empty store."""
+    opened = EmbeddedStore(clock=lambda: NOON)
+    yield opened
+    opened.close()
+
+
+def index_of(store: EmbeddedStore) -> Index:
+    """Open the index of a store."""
+    return Index(store, IRIS, store.directory / "search.sqlite")
+
+
+@pytest.fixture
+def found(store: EmbeddedStore) -> Iterator[Search]:
+    """Give a few entities of several kinds, namespaces and owners, one of them deleted."""
+    graphs = Subgraphs(store, IRIS, clock=lambda: NOON)
+    image = {
+        "id": IRIS.expand("prod/a/deployment/one/container/c"),
+        "type": "Container",
+        "name": "c",
+        "image": "reg/shop:1.2",
+    }
+    run = {
+        "id": IRIS.expand("prod/a/pod/one-x/run/u"),
+        "type": "Run",
+        "startedAt": "2026-11-27T10:00:00Z",
+        "scheduledOn": IRIS.expand("prod/-/node/edge-1"),
+    }
+    past = {
+        **run,
+        "id": run["id"] + "0",
+        "endedAt": "2026-11-27T10:30:00Z",
+        "scheduledOn": IRIS.expand("prod/-/node/edge-2"),
+    }
+    for id, kind, more in [
+        (
+            "prod/a/deployment/one",
+            "Deployment",
+            {"container": [image], "label": ["team=shop"], "domain": IRIS.domain("alice")},
+        ),
+        ("prod/a/pod/one-x", "Pod", {"phase": "Running", "runs": [run, past], "domain": IRIS.domain("alice")}),
+        ("prod/b/deployment/two", "Deployment", {}),
+        ("prod/b/statefulset/three", "StatefulSet", {"phase": "Failed", "tag": ["训练数据集"]}),
+    ]:
+        graphs.put(id, lines(id, kind, **more))
+    graphs.delete("prod/b/deployment/two")
+    store.apply([GraphWrite(IRIS.datasource("p"), jsonld.lines({"id": IRIS.datasource("p"), "name": "p"}), "drumlin")])
+    index = index_of(store)
+    yield Search(index)
+    index.close()
+
+
+def ids(result: Result) -> list[str]:
+    """Return the ids of a page."""
+    return [each.id for each in result.items]
+
+
+# -- words ------------------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_folded_and_cut() -> None:
+    """Case, accents and compatibility forms do not matter; unspaced scripts are cut into pairs, the rest at every sign."""
+    assert list(words("Checkout-API_v2.1")) == ["checkout", "api", "v2", "1"]
+    assert list(words("Crème ＡＢＣ ẞ")) == ["creme", "abc", "ss"]
+    assert list(words("训练数据 k8s数")) == ["训练", "练数", "数据", "据", "k8s", "数"]
+    assert list(words("서울 データ")) != []
+
+
+def test_what_is_typed_may_be_a_beginning() -> None:
+    """The last part of each typed word may be a beginning; a pair of characters is one word, a single one a beginning."""
+    assert sought("orders-d Pay") == [Part("orders", False), Part("d", True), Part("pay", True)]
+    assert sought("数据 集") == [Part("数据", False), Part("集", True)]
+    assert sought("--- !") == []
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.text(max_size=40))
+def test_every_part_of_a_text_finds_it(text: str) -> None:
+    """What is typed as it is written is always found: each word sought is a word of the text, or begins one."""
+    held = list(words(text))
+    for word, beginning in sought(text):
+        assert word in held or (beginning and any(each.startswith(word) for each in held)), (word, held)
+    assert fold(fold(text)) == fold(text) or not text.isascii()
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (Question("one"), ["prod/a/deployment/one", "prod/a/pod/one-x"]),
+        (Question("ONE x"), ["prod/a/pod/one-x"]),
+        (Question("one-"), ["prod/a/deployment/one", "prod/a/pod/one-x"]),
+        (Question("shop:1"), ["prod/a/deployment/one"]),
+        (Question("team=sh"), ["prod/a/deployment/one"]),
+        (Question("数据"), ["prod/b/statefulset/three"]),
+        (Question("集"), ["prod/b/statefulset/three"]),
+        (Question("练数据"), ["prod/b/statefulset/three"]),
+        (Question("据训"), []),
+        (Question("nothing"), []),
+        (Question(filters={"type": ["Workload"]}), ["prod/a/deployment/one", "prod/b/statefulset/three"]),
+        (Question(filters={"type": ["Pod", "StatefulSet"]}), ["prod/a/pod/one-x", "prod/b/statefulset/three"]),
+        (Question(filters={"node": ["edge-1"]}), ["prod/a/pod/one-x"]),
+        (Question(filters={"node": ["edge-2"]}), []),
+        (Question(filters={"domain": ["alice"], "type": ["Pod"]}), ["prod/a/pod/one-x"]),
+        (Question(filters={"phase": ["Failed"]}), ["prod/b/statefulset/three"]),
+        (Question(filters={"owner": ["drumlin"]}), ["datasource/p"]),
+        (Question(filters={"namespace": ["b"]}), ["prod/b/statefulset/three"]),
+        (
+            Question(filters={"namespace": ["b"]}, tombstones=True),
+            ["prod/b/deployment/two", "prod/b/statefulset/three"],
+        ),
+        (Question(prefix="prod/a/"), ["prod/a/deployment/one", "prod/a/pod/one-x"]),
+        (Question(after="prod/a/pod/one-x", sort="id"), ["prod/b/statefulset/three"]),
+        (Question("three", filters={"namespace": ["a"]}), []),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("exact", [2_000, 0], ids=["narrow", "broad"])
+def test_text_and_filters_narrow(
+    found: Search, question: Question, expected: list[str], exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words and filters must all hold, values of one filter are alternatives; few matches and many are found alike."""
+    monkeypatch.setattr(search, "EXACT", exact)
+    assert ids(found.find(question)) == expected
+
+
+def test_counts_tell_how_matches_spread(found: Search) -> None:
+    """Without a question the counts are those of all that lives; with one, of what matches."""
+    everything = found.find(Question(facets=FIELDS))
+    assert (everything.total, everything.exact) == (4, True)
+    assert everything.facets["type"] == {"Deployment": 1, "Pod": 1, "StatefulSet": 1}
+    assert everything.facets["namespace"] == {"a": 2, "b": 1}
+    assert everything.facets["owner"] == {"user": 3, "drumlin": 1}
+    some = found.find(Question(filters={"domain": ["alice"]}, facets=["phase", "type"]))
+    assert (some.total, some.facets) == (2, {"phase": {"Running": 1}, "type": {"Deployment": 1, "Pod": 1}})
+    with_gone = found.find(Question(tombstones=True, facets=["type"]))
+    assert (with_gone.total, with_gone.facets["type"]["Deployment"]) == (5, 2)
+
+
+def test_too_many_matches_are_said_to_be_counted_in_part(found: Search, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit a page is as exact as ever, and the counts are said not to be."""
+    monkeypatch.setattr(search, "EXACT", 1)
+    result = found.find(Question("prod", facets=["type"]))
+    assert (len(result.items), result.total, result.exact) == (3, 1, False)
+    assert sum(result.facets["type"].values()) == 1
+
+
+def test_a_line_tells_what_it_is(found: Search) -> None:
+    """Type, name, place, phase, owner and state come with each; a tombstone under its former class."""
+    one, gone = found.find(Question(prefix="prod/b/", tombstones=True, sort="-changed")).items
+    assert {one.name, gone.name} == {"two", "three"}
+    gone = found.find(Question("two", tombstones=True)).items[0]
+    assert (gone.type, gone.tombstone, gone.phase, gone.namespace, gone.owner) == (
+        "Deployment",
+        True,
+        None,
+        "b",
+        "user",
+    )
+    assert gone.iri == IRIS.expand(gone.id)
+
+
+@pytest.mark.parametrize("sort", ["relevance", "id", "name", "-changed"])
+@pytest.mark.parametrize("text", ["", "prod", "one"])
+@pytest.mark.parametrize("exact", [2_000, 0], ids=["narrow", "broad"])
+def test_pages_make_up_the_whole(
+    found: Search, sort: Any, text: str, exact: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Following the cursor gives every match once, in the order asked for, whatever the size of the pages."""
+    monkeypatch.setattr(search, "EXACT", exact)
+    whole = ids(found.find(Question(text, sort=sort, tombstones=True)))
+    for limit in (1, 2, 3):
+        pages: list[str] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = found.find(Question(text, sort=sort, tombstones=True, limit=limit, cursor=cursor))
+            assert 0 < len(page.items) <= limit
+            pages += ids(page)
+            cursor = page.next
+        assert pages == whole
+
+
+def test_pages_stay_whole_while_the_data_changes(found: Search, store: EmbeddedStore) -> None:
+    """What was there from the first page to the last is seen exactly once, whatever comes and goes meanwhile."""
+    graphs = Subgraphs(store, IRIS, clock=lambda: NOON)
+    for number in range(20):
+        graphs.put(f"prod/c/pod/p{number:02}", lines(f"prod/c/pod/p{number:02}", "Pod"))
+    seen: list[str] = []
+    cursor: str | None = ""
+    step = 0
+    while cursor is not None:
+        page = found.find(Question("p", filters={"namespace": ["c"]}, limit=3, cursor=cursor))
+        seen += ids(page)
+        cursor = page.next
+        new = f"prod/c/pod/p{step:02}-new"
+        graphs.put(new, lines(new, "Pod"))
+        store.apply([GraphWrite(IRIS.expand(f"prod/c/pod/p{step + 10:02}"), None, "user")])
+        step += 1
+    assert len(seen) == len(set(seen))
+    assert {f"prod/c/pod/p{number:02}" for number in range(10)} <= set(seen)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [Question(filters={"colour": ["red"]}), Question(facets=["colour"]), Question("- -"), Question(" ".join(map(str, range(40)))), Question(cursor="x"), Question(cursor="WzcsIiIsIiJd")],
+    ids=str,
+)  # fmt: skip
+def test_a_question_that_makes_no_sense_is_refused(found: Search, question: Question) -> None:
+    """An unknown field, a text without a word, too many words, a made-up cursor: refused with a hint."""
+    with pytest.raises(InvalidInput):
+        found.find(question)
+
+
+# -- the index --------------------------------------------------------------------------------------------------------------
+
+
+def contents(index: Index) -> Any:
+    """Return everything an index holds that does not depend on when it was made."""
+    index.catch_up()
+    rows = index.reader.execute(
+        "SELECT id, name, type, phase, tombstone, digest, facets, words FROM entity WHERE NOT removed ORDER BY id"
+    ).fetchall()
+    matches = index.reader.execute("SELECT count(*) FROM found WHERE found MATCH '\"prod\"'").fetchone()
+    counts = [{value: count for value, count in each.items() if count} for each in index.counts]
+    return rows, matches, counts, index.live
+
+
+@settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(
+        st.lists(st.tuples(st.integers(0, 4), st.sampled_from([None, "Running", "Failed"])), min_size=1, max_size=4),
+        max_size=8,
+    )
+)
+def test_an_index_that_followed_equals_one_made_anew(history: list[list[tuple[int, str | None]]]) -> None:
+    """After any history of writes, removals and returns, and a restart in it, the index is what a new one would be."""
+    store = EmbeddedStore(clock=lambda: NOON)
+    index = index_of(store)
+    for number, writes in enumerate(history):
+        for which, phase in writes:
+            id = f"prod/a/pod/p{which}"
+            store.apply([GraphWrite(IRIS.expand(id), None if phase is None else lines(id, "Pod", phase=phase), "user")])
+        if number % 2:
+            index.catch_up()
+        if number == 3:
+            index.close()
+            index = index_of(store)
+    fresh = Index(store, IRIS, store.directory / "fresh.sqlite")
+    assert contents(index) == contents(fresh)
+    index.reader.execute("INSERT INTO found (found, rank) VALUES ('integrity-check', 1)")
+    index.close()
+    fresh.close()
+    store.close()
+
+
+@pytest.mark.parametrize("damage", ["garbage", "format", "missing", "ahead", "other"])
+def test_an_index_that_cannot_be_used_is_made_anew(found: Search, store: EmbeddedStore, damage: str) -> None:
+    """A damaged file, another format, another store's history: the answers are right all the same."""
+    path = store.directory / "search.sqlite"
+    expected = contents(found.index)
+    if damage == "format":
+        found.index.reader.execute("PRAGMA user_version = 99")
+    elif damage == "ahead":
+        found.index.reader.execute("UPDATE state SET position = 1000")
+    elif damage == "other":
+        found.index.reader.execute("UPDATE state SET mark = 'x'")
+    found.index.close()
+    if damage == "garbage":
+        path.write_bytes(b"garbage" * 1000)
+        path.with_name("search.sqlite-wal").unlink(missing_ok=True)
+    elif damage == "missing":
+        path.unlink()
+    again = index_of(store)
+    assert contents(again) == expected
+    again.close()
+
+
+def test_an_index_catches_up_after_a_crash(found: Search, store: EmbeddedStore) -> None:
+    """What was written while nobody followed is found at the next question."""
+    found.find(Question())
+    store.apply([GraphWrite(IRIS.expand("prod/z/pod/late"), lines("prod/z/pod/late", "Pod"), "user")])
+    assert ids(found.find(Question("late"))) == ["prod/z/pod/late"]
+    assert found.find(Question()).generation == store.generation
