@@ -14,6 +14,7 @@ from fastapi import FastAPI
 
 from api import problems
 from api.assembly import Parts
+from api.hot import Hot
 from api.metrics import Metrics
 from api.routes import (
     admin,
@@ -73,6 +74,8 @@ def create_app(parts: Parts) -> FastAPI:
         events,
     ):
         app.include_router(routes.router)
+    if parts.asking:
+        app.add_middleware(Hot, parts=parts, asking=parts.asking, metrics=app.state.metrics)
     app.add_middleware(Observed, metrics=app.state.metrics)
     return app
 

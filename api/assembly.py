@@ -24,6 +24,8 @@ from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
+from kg.store.reader_answers import Asking
+from kg.store.readers import Readers
 from kg.subgraphs import Subgraphs
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.history import History
@@ -53,6 +55,7 @@ class Parts:
     search: Search = field(kw_only=True)
     feed: Feed = field(kw_only=True)
     exporting: Exporting | None = field(default=None)
+    asking: Asking | None = field(default=None)
     retention: Retention | None = field(default=None)
 
     def close(self) -> None:
@@ -120,6 +123,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
         resolver,
         History(resolver),
         Exporting(pipeline, source) if source else None,
+        _asking(settings, store),
         retention=Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),
@@ -142,6 +146,14 @@ def _follow(store: Store, feed: Feed) -> None:
     if isinstance(store, EmbeddedStore):
         store.follow_deltas(lambda _: feed.wake())
     feed.start()
+
+
+def _asking(settings: Settings, store: EmbeddedStore) -> Asking:
+    """Have callers' queries run by reader processes; the store ends them when it is closed."""
+    readers = Readers(store, store.directory / "readers", count=settings.readers, memory=settings.query_memory)
+    asking = Asking(readers, timeout=settings.query_timeout, slow=settings.slow_query)
+    store.answer_through(asking)
+    return asking
 
 
 def parts(request: Request) -> Parts:

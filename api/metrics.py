@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from api.assembly import Parts
 from api.store_metrics import StoreMetrics
 from exporters.kubernetes.informer import KindStatus
 from kg.store.embedded import EmbeddedStore
+from kg.store.reader_answers import Ended
+from kg.store.readers import Readers
 
 
 class Metrics:
@@ -28,6 +30,23 @@ class Metrics:
         self._seconds = Histogram(
             "drumlin_http_request_seconds", "Time to answer, in seconds.", ["route"], registry=self.registry
         )
+        self._queries = Counter(
+            "drumlin_queries", "SPARQL queries that readers ran, by outcome.", ["outcome"], registry=self.registry
+        )
+        self._waited = Histogram(
+            "drumlin_query_wait_seconds", "Time until a reader was free, in seconds.", registry=self.registry
+        )
+        self._ran = Histogram(
+            "drumlin_query_run_seconds", "Time from there to the end of the result, in seconds.", registry=self.registry
+        )
+        self._cached = Counter(
+            "drumlin_query_cache",
+            "SPARQL queries by what the result cache did: hit, shared (with one that ran), miss, uncacheable.",
+            ["result"],
+            registry=self.registry,
+        )
+        if parts.asking:
+            parts.asking.observe(self._query_ended)
         if isinstance(parts.store, EmbeddedStore):
             StoreMetrics(parts.store, self.registry)
         self.registry.register(_State(parts))
@@ -37,6 +56,15 @@ class Metrics:
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
+    def cached(self, result: str) -> None:
+        """Count what the result cache did for one query."""
+        self._cached.labels(result).inc()
+
+    def _query_ended(self, ended: Ended) -> None:
+        self._queries.labels(ended.outcome).inc()
+        self._waited.observe(ended.waited)
+        self._ran.observe(ended.ran)
+
 
 class _State(Collector):
     """Reads the state of store and exporter when asked, so nothing has to be kept up to date."""
@@ -44,9 +72,11 @@ class _State(Collector):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield the gauges."""
         yield GaugeMetricFamily("drumlin_generation", "Effective writes of the store.", self._parts.store.generation)
+        if self._parts.asking:
+            yield from _of_readers(self._parts.asking.readers)
         exporting = self._parts.exporting
         if exporting is None:
             return
@@ -54,6 +84,15 @@ class _State(Collector):
         ready.add_metric([exporting.source.name], float(exporting.ready))
         yield ready
         yield from _by_kind(exporting.kinds)
+
+
+def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    yield GaugeMetricFamily("drumlin_replica_lag", "Generations that the farthest idle replica is behind.", readers.lag)
+    yield GaugeMetricFamily("drumlin_readers", "Reader processes.", len(readers.pids))
+    ended = CounterMetricFamily("drumlin_reader_restarts", "Readers that were replaced, by reason.", labels=["reason"])
+    for reason, count in readers.ended.items():
+        ended.add_metric([reason], count)
+    yield ended
 
 
 def _by_kind(kinds: tuple[KindStatus, ...]) -> Iterator[GaugeMetricFamily]:

@@ -106,28 +106,33 @@ def problem_response(request: Request, body: dict[str, Any], headers: dict[str, 
     return Response(content, status_code=body["status"], media_type=MEDIA_TYPE, headers=headers)
 
 
+def error_response(request: Request, error: DrumlinError) -> Response:
+    """Answer an error raised on purpose; one that is the service's own (5xx) is logged."""
+    body = problem_of(error)
+    if body["status"] >= 500:
+        log.warning(
+            "request_failed",
+            path=request.url.path,
+            status=body["status"],
+            error=type(error).__name__,
+            detail=str(error),
+        )
+    headers = {}
+    if body["status"] == 405:
+        headers["Allow"] = ", ".join(error.detail.get("allowed", ()))
+    if body["status"] == 503:
+        headers["Retry-After"] = "2"
+    if body["status"] == 429:
+        headers["Retry-After"] = str(error.detail["retryAfter"])
+    return problem_response(request, body, headers)
+
+
 def register(app: FastAPI) -> None:
     """Answer every error of ``app`` with a problem document."""
 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, DrumlinError)
-        body = problem_of(error)
-        if body["status"] >= 500:
-            log.warning(
-                "request_failed",
-                path=request.url.path,
-                status=body["status"],
-                error=type(error).__name__,
-                detail=str(error),
-            )
-        headers = {}
-        if body["status"] == 405:
-            headers["Allow"] = ", ".join(error.detail.get("allowed", ()))
-        if body["status"] == 503:
-            headers["Retry-After"] = "2"
-        if body["status"] == 429:
-            headers["Retry-After"] = str(error.detail["retryAfter"])
-        return problem_response(request, body, headers)
+        return error_response(request, error)
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)

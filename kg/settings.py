@@ -225,6 +225,19 @@ class Settings(BaseSettings):
     )
     store: StoreSettings = Field(StoreSettings(), description="The engine behind --store sparql+http(s)://…")
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
+    query_memory: int = Field(
+        1024 * 1024 * 1024, ge=64 * 1024 * 1024, description="Bytes of memory that one SPARQL query may take."
+    )
+    query_concurrency: int = Field(64, ge=1, description="SPARQL queries of one client that may run at one time.")
+    query_kills: int = Field(
+        20,
+        ge=1,
+        description="SPARQL queries of one client, within a minute, that may run into their time or memory limit.",
+    )
+    readers: int | None = Field(
+        None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
+    )
+    slow_query: float = Field(1.0, gt=0, description="Seconds from which a SPARQL query is logged, by its digest.")
     series_cache_bytes: int = Field(
         512 * 1024 * 1024,
         ge=0,

@@ -45,17 +45,24 @@ async def query(request: Request, service: Service) -> Response:
         body,
     )
     gated = gate.check(sent.query, max_bytes=limit)
-    media_type = _media_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))
+    media_type = result_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))
 
     def work() -> Answer:
-        return service.store.answer(gated.text, media_type=media_type, dataset=sent.dataset, base=service.settings.base)
+        return service.store.answer(
+            gated.text,
+            media_type=media_type,
+            dataset=sent.dataset,
+            base=service.settings.base,
+            timeout=sent.seconds,
+        )
 
     answer = await run_in_threadpool(work)
     headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
     return StreamingResponse(answer.chunks, media_type=answer.media_type, headers=headers)
 
 
-def _media_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:
+def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:
+    """Return the media type to write a result as: what ``format`` names, else what Accept likes most."""
     if not wanted:
         return choose(accept, offered)
     candidates = (wanted, *FORMATS.get(wanted.lower(), ()))

@@ -35,13 +35,14 @@ class _Reply:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._waiting = bytearray()
-        self._sent = time.monotonic()
+        self._since = 0.0  # when the first byte that waits came
 
     def write(self, data: bytes, /) -> int:
+        if not self._waiting:
+            self._since = time.monotonic()
         self._waiting += data
-        if len(self._waiting) >= CHUNK or time.monotonic() - self._sent > _PATIENCE:
+        if len(self._waiting) >= CHUNK or time.monotonic() - self._since > _PATIENCE:
             self._channel.sendall(self._part())
-            self._sent = time.monotonic()
         return len(data)
 
     def flush(self) -> None:
