@@ -66,6 +66,7 @@ class Parts:
         if self.retention:
             self.retention.stop()
         self.search.index.close()
+        self.updates.close()
         self.history.close()
         self.store.close()
 

@@ -1,29 +1,29 @@
 """Running SPARQL Updates: evaluated apart, written like every other write.
 
-An update without a WHERE part is evaluated here, on the graphs it names. One with a WHERE part is evaluated by a process of its own
-over a checkpoint: past its deadline it is killed, and nothing was written. The graphs that come back are checked under the rules
-of all writes and applied if none of them was written meanwhile; else the update is evaluated again, and from the
-fourth time on no other update may write beside it.
+An update without a WHERE part is evaluated here, on the graphs it names. A WHERE part that comes first is run by a reader, like any
+query; when there are several, or one after other operations, all of it is evaluated by a process of its own on a checkpoint that it
+may change. Either is killed at the deadline, and nothing was written. The graphs that come back are checked under the rules of
+all writes and applied if none of them was written meanwhile; else the update is evaluated again, and from the fourth time
+on no other update may write beside it.
 """
 
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
+import math
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
-import msgspec
 import structlog
 
 from kg.errors import (
     AlreadyExists,
+    CapabilityMissing,
     Conflict,
     DrumlinError,
     InvalidDocument,
@@ -37,20 +37,24 @@ from kg.rdf import Lines
 from kg.sparql import forms
 from kg.sparql.forms import Modify, Operation
 from kg.sparql.gate import Gated
+from kg.sparql.protocol import RESULTS
 from kg.sparql.update import Changed, Solution, evaluate
 from kg.store import scratch
+from kg.store.evaluators import Evaluators, too_late
 from kg.store.protocol import Dataset, Store
-from kg.store.scratch_process import Job, Outcome, Refusal
+from kg.store.scratch_process import Job, Refusal
 
 MEMORY = 2 << 30
 """Bytes of address space for one evaluation."""
+MAX_SOLUTIONS_BYTES = 64 << 20
+"""Bytes of the solutions of one WHERE part."""
 _SIDE_BY_SIDE = 3  # attempts before an update keeps the others out
 _UNION = Dataset()
-_ROOT = Path(__file__).resolve().parents[1]
 
 log = structlog.get_logger(__name__)
 
 
+@runtime_checkable
 class Checkpoints(Store, Protocol):
     """A store on this machine: it can give a copy of its quads."""
 
@@ -64,12 +68,13 @@ class Checkpoints(Store, Protocol):
 class Updates:
     """Runs updates against a store. ``seconds`` is the longest that one may take, retries included."""
 
-    def __init__(self, store: Checkpoints, graphs: Graphs, base: str, *, seconds: float = 30.0) -> None:
+    def __init__(self, store: Store, graphs: Graphs, base: str, *, seconds: float = 30.0) -> None:
         self._store = store
         self._graphs = graphs
         self._base = base
         self._seconds = seconds
         self._turn = threading.RLock()
+        self._evaluators = Evaluators()
 
     def run(self, update: Gated, dataset: Dataset = _UNION, *, seconds: float | None = None) -> int:
         """Run an update that passed the gate, all of it or nothing, and return the generation that holds it.
@@ -85,39 +90,52 @@ class Updates:
             )
         allowed = self._seconds if seconds is None else min(seconds, self._seconds)
         deadline = time.monotonic() + allowed
-        apart = any(isinstance(each, Modify) for each in operations)
+        where = _where(operations)
         for attempt in itertools.count():
             with self._alone(deadline) if attempt >= _SIDE_BY_SIDE else nullcontext():
-                changes = self._evaluate(update, dataset, deadline, apart=apart)
                 try:
+                    changes = self._evaluate(update, dataset, deadline, where)
                     with self._alone(deadline):
                         self._graphs.change(changes)
-                except PreconditionFailed:
-                    log.debug("update_evaluated_again", attempt=attempt + 1, graphs=len(changes))
+                except PreconditionFailed as error:
+                    log.debug("update_evaluated_again", attempt=attempt + 1, why=str(error))
                     continue
                 return self._store.generation
         raise AssertionError("unreachable: only a deadline ends this")
+
+    def close(self) -> None:
+        """Release what is kept for the next update."""
+        self._evaluators.close()
 
     @contextmanager
     def _alone(self, deadline: float) -> Iterator[None]:
         """Keep other updates from writing; may be entered again inside."""
         if not self._turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise _too_late()
+            raise too_late()
         try:
             yield
         finally:
             self._turn.release()
 
-    def _evaluate(self, update: Gated, dataset: Dataset, deadline: float, *, apart: bool) -> list[Changed]:
+    def _evaluate(self, update: Gated, dataset: Dataset, deadline: float, where: _Where) -> list[Changed]:
         seconds = deadline - time.monotonic()
         if seconds <= 0:
-            raise _too_late()
-        if apart:
+            raise too_late()
+        if where == "apart":
             return self._evaluate_apart(update, dataset, seconds)
         operations = scratch.parse(update.text, self._base)
-        return evaluate(operations, _Ground(self._store, self._base), self._graphs.scope, dataset)
+        world = _Live(self._store, self._base, seconds)
+        changes = evaluate(operations, world, self._graphs.scope, dataset)
+        world.check()
+        return changes
 
     def _evaluate_apart(self, update: Gated, dataset: Dataset, seconds: float) -> list[Changed]:
+        if not isinstance(self._store, Checkpoints):
+            raise CapabilityMissing(
+                "an update with a WHERE part is evaluated on a copy of the quads, which an engine elsewhere does not give",
+                hint="ask with /sparql and send the result as INSERT DATA and DELETE DATA",
+                detail={"capability": "CHECKPOINT"},
+            )
         parent = self._store.directory / "checkpoints"  # what is left there is removed when the store is opened
         parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=parent, prefix="update-", ignore_cleanup_errors=True) as folder:
@@ -126,9 +144,9 @@ class Updates:
             scope = self._graphs.scope
             job = Job(
                 str(copy), update.text, self._base, scope.default, scope.root,
-                dataset.default_graphs, dataset.named_graphs, MEMORY,
+                dataset.default_graphs, dataset.named_graphs, MEMORY, math.ceil(seconds) + 1,
             )  # fmt: skip
-            outcome = _run(job, seconds)
+            outcome = self._evaluators.run(job, seconds)
         if outcome.refusal:
             raise _error(outcome.refusal)
         return [
@@ -137,38 +155,18 @@ class Updates:
         ]
 
 
-def _run(job: Job, seconds: float) -> Outcome:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kg.store.scratch_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        cwd=_ROOT,
-    )
-    with process:
-        try:
-            written, _ = process.communicate(msgspec.json.encode(job), timeout=seconds)
-        except subprocess.TimeoutExpired as error:
-            raise _too_late() from error
-        finally:
-            process.kill()
-    if process.returncode != 0:
-        log.warning("update_evaluation_died", returncode=process.returncode, bytes=len(job.text))
-        raise StoreUnavailable(
-            "the evaluation of the update ended without a result; nothing was written",
-            hint="it may need too much memory: let it touch less at a time",
-        )
-    return msgspec.json.decode(written, type=Outcome)
+class _Live:
+    """The store itself as the state an update begins from. Implements ``kg.sparql.update.World``."""
 
-
-class _Ground:
-    """The store as updates without a WHERE part see it. Implements ``kg.sparql.update.World``."""
-
-    def __init__(self, store: Store, base: str) -> None:
+    def __init__(self, store: Store, base: str, seconds: float) -> None:
         self._store = store
         self._base = base
+        self._seconds = seconds
+        self._read: set[str] = set()
+        self._asked_at: int | None = None
 
     def read(self, graph: str) -> Lines | None:
+        self._read.add(graph)
         stored = self._store.read(graph)
         return stored.lines if stored else None
 
@@ -182,20 +180,49 @@ class _Ground:
         return scratch.statements(prologue, quads, self._base)
 
     def solve(self, query: str, dataset: Dataset, changed: Mapping[str, Lines | None]) -> Iterator[Solution]:
-        del query, dataset, changed
-        raise AssertionError("an update with a WHERE part is evaluated apart")
+        """Have a reader run the first WHERE part, before anything has changed."""
+        assert not changed
+        answer = self._store.answer(
+            query, media_type=RESULTS[0], dataset=dataset, base=self._base, timeout=self._seconds
+        )
+        self._asked_at = answer.generation
+        content = bytearray()
+        for chunk in answer.chunks:
+            content += chunk
+            if len(content) > MAX_SOLUTIONS_BYTES:
+                raise TooLarge(
+                    f"the WHERE part has more than {MAX_SOLUTIONS_BYTES >> 20} MB of solutions", hint="split it"
+                )
+        return scratch.solutions(bytes(content))
+
+    def check(self) -> None:
+        """Raise ``PreconditionFailed`` when a graph was written between the query and its reading."""
+        if self._asked_at is not None and self._read:
+            later = self._store.log(self._asked_at)
+            if written := next((each.graph for each in later if each.graph in self._read), None):
+                raise PreconditionFailed(f"{written} was written while the update was evaluated")
+
+
+_Where = Literal["none", "reader", "apart"]
+
+
+def _where(operations: Sequence[Operation]) -> _Where:
+    """Tell what evaluates the WHERE parts: a reader can when there is one, it comes first, and it needs no dataset of its own.
+
+    (A reader's dataset lists its named graphs or has them all; WITH alone has one default graph beside all named ones.)
+    """
+    found = [each for each in operations if isinstance(each, Modify)]
+    if not found:
+        return "none"
+    first = operations[0]
+    if len(found) > 1 or not isinstance(first, Modify):
+        return "apart"
+    mixed = first.scope is not None and first.using is None and "GRAPH" in first.where.upper()
+    return "apart" if mixed else "reader"
 
 
 def _names_dataset(operation: Operation) -> bool:
     return isinstance(operation, Modify) and (operation.scope is not None or operation.using is not None)
-
-
-def _too_late() -> QueryRejected:
-    return QueryRejected(
-        "the update was not done by its deadline; nothing was written",
-        reason="timeout",
-        hint="let it touch less at a time, or allow more time (timeout=)",
-    )
 
 
 def _error(refusal: Refusal) -> DrumlinError:

@@ -58,6 +58,14 @@ def statements(prologue: str, quads: str, base: str) -> dict[str | None, Lines]:
     return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
 
 
+def solutions(results: bytes) -> Iterator[Solution]:
+    """Read the solutions of a SELECT from SPARQL Results JSON."""
+    found = ox.parse_query_results(results, format=ox.QueryResultsFormat.JSON)
+    assert isinstance(found, ox.QuerySolutions)
+    for row in found:
+        yield [None if term is None else str(term) for term in row]
+
+
 class Scratch:
     """A state of the store, to be changed at will. Implements ``kg.sparql.update.World``."""
 

@@ -6,8 +6,6 @@ interrupted nor be trusted to survive every query, and a scratch copy may be wri
 
 from __future__ import annotations
 
-import ctypes
-import os
 import resource
 import signal
 import sys
@@ -19,8 +17,6 @@ from kg.errors import DrumlinError
 from kg.sparql.update import Scope, evaluate
 from kg.store.protocol import Dataset
 from kg.store.scratch import Scratch, parse
-
-_PR_SET_PDEATHSIG = 1
 
 
 class Job(msgspec.Struct):
@@ -35,6 +31,8 @@ class Job(msgspec.Struct):
     using_named: tuple[str, ...] | None
     memory: int
     """Bytes of address space that the process may take."""
+    seconds: int
+    """When the process ends by itself."""
 
 
 class ChangedGraph(msgspec.Struct):
@@ -63,12 +61,12 @@ class Outcome(msgspec.Struct):
 
 
 def main() -> None:
-    """Evaluate one job."""
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # die with the service
-    if os.getppid() != parent:
-        sys.exit(1)
-    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    """Evaluate the job that comes; none comes to a spare that is not needed."""
+    read = sys.stdin.buffer.read()
+    if not read:  # a spare that is no longer needed
+        return
+    job = msgspec.json.decode(read, type=Job)
+    signal.alarm(job.seconds)  # when the service is not there any more to end it
     resource.setrlimit(resource.RLIMIT_AS, (job.memory, job.memory))
     sys.stdout.buffer.write(msgspec.json.encode(_outcome(job), enc_hook=str))
 
