@@ -1,4 +1,4 @@
-"""``/livez``, ``/readyz``, ``/metrics``, the context and the front page: what operators and newcomers ask first."""
+"""``/livez``, ``/readyz``, ``/metrics`` and the front page: what operators and newcomers ask first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from api.assembly import Parts, parts
-from kg import jsonld
 
 VERSION = version("drumlin")
 router = APIRouter(tags=["operations"])
@@ -44,13 +43,6 @@ def readyz(service: Service) -> Response:
 def metrics(request: Request) -> Response:
     """Requests by route and status, their time, the store's generation, the exporter's state."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-@router.get("/context/v1.jsonld", summary="The JSON-LD context")
-def context() -> Response:
-    """Return the context that documents name; it never changes under this path."""
-    headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(jsonld.context_document(), media_type="application/ld+json", headers=headers)
 
 
 _COUNTS = """

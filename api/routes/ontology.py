@@ -1,0 +1,96 @@
+"""``/ns``: the ontology as a page for people and as RDF for machines; its context; the graph in other vocabularies.
+
+The namespace's own address need not resolve: this is the same document, wherever the service is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Header, Query
+from starlette.responses import Response, StreamingResponse
+
+from api import reference
+from api.assembly import Parts, parts
+from api.negotiation import choose, rdf_syntax
+from kg import alignment, jsonld, rdf
+from kg.rdf import NTRIPLES, TURTLE, syntax_named
+
+router = APIRouter(tags=["ontology"])
+Accept = Annotated[str | None, Header()]
+IfNoneMatch = Annotated[str | None, Header()]
+Format = Annotated[str | None, Query(alias="format", description="html, turtle, jsonld, ntriples …; wins over Accept.")]
+
+_HTML = "text/html"
+_DAY = "public, max-age=86400"
+_YEAR = "public, max-age=31536000, immutable"
+
+
+@cache
+def _content(file: str, syntax: str) -> bytes:
+    turtle = files("ontology").joinpath(file).read_bytes()
+    if syntax == TURTLE.name:
+        return turtle
+    return rdf.serialize(rdf.parse(turtle, TURTLE)[None], syntax_named(syntax))
+
+
+def _cached(content: bytes, media_type: str, if_none_match: str | None, age: str) -> Response:
+    """Answer with an ETag of the content, or 304 when the client has it."""
+    etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
+    headers = {"ETag": etag, "Cache-Control": age, "Vary": "Accept"}
+    known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
+    if etag in known or "*" in known:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
+
+
+def _rdf_of(file: str, accept: str | None, wanted: str | None, if_none_match: str | None) -> Response:
+    syntax, media_type = rdf_syntax(accept, wanted)
+    return _cached(_content(file, syntax.name), media_type, if_none_match, _DAY)
+
+
+@router.get("/ns", summary="The ontology: a page, or RDF")
+def ontology(accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
+    """Return the reference of all terms as HTML for browsers, as Turtle, JSON-LD and every other RDF syntax for the rest."""
+    offered = (_HTML, TURTLE.media_type, *(each.media_type for each in rdf.SYNTAXES if each is not TURTLE))
+    if wanted == "html" or (wanted is None and choose(accept, (*offered, "application/json")) == _HTML):
+        return _cached(reference.page().encode(), f"{_HTML}; charset=utf-8", if_none_match, _DAY)
+    return _rdf_of("drumlin.ttl", accept, wanted, if_none_match)
+
+
+@router.get("/ns/{part}", summary="Shapes and metric templates as RDF")
+def part(
+    part: Literal["shapes", "metrics"], accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None
+) -> Response:
+    """Return the SHACL shapes, or the metric templates of all exporters."""
+    return _rdf_of(f"{part}.ttl", accept, wanted, if_none_match)
+
+
+@router.get("/context/v1.jsonld", summary="The JSON-LD context")
+def context(if_none_match: IfNoneMatch = None) -> Response:
+    """Return the context that documents name; a released key never changes its meaning under this path."""
+    return _cached(jsonld.context_document(), "application/ld+json", if_none_match, _YEAR)
+
+
+@router.get("/profiles", summary="Other vocabularies that the graph can be had in")
+def profiles() -> list[dict[str, Any]]:
+    """List the alignments by name and title."""
+    return [{"name": name, "title": title} for name, title in alignment.alignments().items()]
+
+
+@router.get("/profiles/{name}", summary="The graph in another vocabulary")
+def profile(name: str, service: Annotated[Parts, Depends(parts)], accept: Accept = None) -> Response:
+    """Stream what an alignment's rules make of the whole graph, as N-Triples; ``/profiles/{name}/rules`` has the rules."""
+    choose(accept, (NTRIPLES.media_type, "text/plain"))
+    alignment.source(name)
+    return StreamingResponse(alignment.aligned(service.store, name), media_type=NTRIPLES.media_type)
+
+
+@router.get("/profiles/{name}/rules", summary="The rules of an alignment as RDF")
+def rules(name: str, accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
+    """Return the CONSTRUCT rules, as Turtle unless another syntax is asked for."""
+    alignment.source(name)
+    return _rdf_of(f"align/{name}.ttl", accept, wanted, if_none_match)
