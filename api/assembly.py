@@ -15,7 +15,7 @@ from exporters.kubernetes.mappings import kinds_of
 from exporters.pipeline import Pipeline
 from exporters.protocol import Source
 from exporters.retention import Retention
-from kg.errors import InvalidSettings, StoreUnavailable
+from kg.errors import InvalidSettings
 from kg.feed import Feed
 from kg.foreign import Graphs
 from kg.indexing import Index
@@ -24,6 +24,7 @@ from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
+from kg.store.remote import RemoteStore
 from kg.store.reader_answers import Asking
 from kg.store.readers import Readers
 from kg.subgraphs import Subgraphs
@@ -32,6 +33,9 @@ from kg.telemetry.history import History
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.templates import Catalogue
 from kg.updating import Updates
+
+Place = Path | str | None
+"""Where a store is: a directory, ``sparql+http(s)://…``, or a temporary directory."""
 
 
 def now() -> datetime:
@@ -77,31 +81,27 @@ def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
     return tuple(Datasource.from_settings(each, iris, domain) for each in settings.datasource)
 
 
-def open_store(settings: Settings, directory: Path | None) -> EmbeddedStore:
+def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change."""
-    store = EmbeddedStore(directory)
+    store: EmbeddedStore | RemoteStore
+    if isinstance(place, str) and place.startswith("sparql+"):
+        store = RemoteStore(place, settings.store, query_timeout=settings.query_timeout)
+    else:
+        store = EmbeddedStore(None if place is None else Path(place))
     try:
-        made_under = _made_under(store.directory / "base", settings.base)
-    except OSError as error:
+        made_under = store.made_under(settings.base)
+        if made_under != settings.base:
+            raise InvalidSettings(
+                f"the store in {store.place} names everything below {made_under}, not below {settings.base}",
+                hint=f"say --base {made_under}, or use another store and load it anew",
+            )
+    except BaseException:
         store.close()
-        raise StoreUnavailable(f"the store in {store.directory} cannot be used: {error.strerror}") from error
-    if made_under == settings.base:
-        return store
-    store.close()
-    raise InvalidSettings(
-        f"the store in {store.directory} names everything below {made_under}, not below {settings.base}",
-        hint=f"say --base {made_under}, or use another store and load it anew",
-    )
+        raise
+    return store
 
 
-def _made_under(note: Path, base: str) -> str:
-    """Return the base that a store was made under; a new one is made under ``base``."""
-    if not note.exists():
-        note.write_text(base + "\n", encoding="utf-8")
-    return note.read_text(encoding="utf-8").strip()
-
-
-def assemble(settings: Settings, *, directory: Path | None, source: Source | None = None) -> Parts:
+def assemble(settings: Settings, *, directory: Place, source: Source | None = None) -> Parts:
     """Open the store, ensure the hosting graphs and start exporting from ``source``."""
     iris = Iris(settings.base)
     store = open_store(settings, directory)
@@ -124,7 +124,7 @@ def assemble(settings: Settings, *, directory: Path | None, source: Source | Non
         resolver,
         History(resolver),
         Exporting(pipeline, source) if source else None,
-        _asking(settings, store),
+        _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
         retention=Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),

@@ -21,14 +21,14 @@ PARTLY = 3
 """Exit code when some objects were rejected: the good ones are in the store."""
 
 
-def load(settings: Settings, paths: list[Path], directory: Path, output: Output) -> int:
-    """Load ``paths`` into the store in ``directory`` and return the exit code; raises what opening and writing raise."""
+def load(settings: Settings, paths: list[Path], place: str, output: Output) -> int:
+    """Load ``paths`` into the store at ``place`` and return the exit code; raises what opening and writing raise."""
     configure_logging(logging.ERROR)  # what was rejected is told below
     iris = Iris(settings.base)
     kinds = kinds_of(settings)
     catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
-    store = open_store(settings, directory)
+    store = open_store(settings, place)
     try:
         ensure(store, settings, iris, catalogue, datasources)
         pipeline = Pipeline(store, kinds, settings, iris, catalogue, datasources, clock=now)

@@ -86,8 +86,11 @@ def _settings(config: Path | None, base: str | None, cluster: str | None, domain
 @app.command()
 def serve(
     store: Annotated[
-        Path | None,
-        typer.Option(help="Directory of the store; a temporary one when none is named.", show_default=False),
+        str | None,
+        typer.Option(
+            help="Directory of the store, or an engine: sparql+http(s)://…; a temporary directory when none is named.",
+            show_default=False,
+        ),
     ] = None,
     source: Annotated[str, typer.Option(help="Where manifests come from: none, dump:PATH or kubernetes.")] = "none",
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -125,7 +128,7 @@ def load(
         list[Path],
         typer.Argument(help="Files or directories of what `kubectl get … -o json|yaml` printed; - is stdin."),
     ],
-    store: Annotated[Path, typer.Option(help="Directory of the store.")],
+    store: Annotated[str, typer.Option(help="Directory of the store, or an engine: sparql+http(s)://…")],
     base: Base = None,
     cluster: Cluster = None,
     domain: Domain = None,

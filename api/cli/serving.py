@@ -9,7 +9,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from api.cli.logs import configure_logging
@@ -63,7 +62,7 @@ def listening_address(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def serve(settings: Settings, store: Path | None, source: Any, host: str, port: int, *, insecure: bool) -> None:
+def serve(settings: Settings, store: str | None, source: Any, host: str, port: int, *, insecure: bool) -> None:
     """Serve until interrupted. Beyond loopback only with ``insecure``: there is no authentication yet."""
     from api.assembly import assemble
 

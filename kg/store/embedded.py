@@ -92,6 +92,21 @@ class EmbeddedStore:
         log.info("store_opened", directory=str(self.directory), generation=self.generation)
 
     @property
+    def place(self) -> str:
+        """Where the store is, for messages."""
+        return str(self.directory)
+
+    def made_under(self, base: str) -> str:
+        """Return the base that the store was made under; a new one is made under ``base``."""
+        note = self.directory / "base"
+        try:
+            if not note.exists():
+                note.write_text(base + "\n", encoding="utf-8")
+            return note.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise StoreUnavailable(f"the store in {self.directory} cannot be used: {error.strerror}") from error
+
+    @property
     def _checkpoints(self) -> Path:
         return self.directory / "checkpoints"
 

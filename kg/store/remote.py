@@ -107,6 +107,11 @@ class RemoteStore:
         return self._connection.engine
 
     @property
+    def place(self) -> str:
+        """Where the store is, for messages."""
+        return self._connection.host
+
+    @property
     def generation(self) -> int:
         """How many effective writes there have been, by all processes."""
         return self._state(()).generation
