@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from kg.errors import ResourceNotFound
 from kg.rdf import NTRIPLES, TURTLE, parse, terms
-from kg.store.protocol import Dataset, Store
+from kg.store.protocol import Store
 
 _CONSTRUCT = "http://www.w3.org/ns/shacl#construct"
 _TITLE = "http://purl.org/dc/terms/title"
@@ -46,10 +46,10 @@ def rules(name: str) -> tuple[str, ...]:
     return tuple(sorted(_values(source(name), _CONSTRUCT)))
 
 
-def aligned(store: Store, name: str, dataset: Dataset = Dataset()) -> Iterator[bytes]:  # noqa: B008  # frozen
+def aligned(store: Store, name: str) -> Iterator[bytes]:
     """Yield what an alignment's rules make of the graph, as N-Triples; a statement may come from two rules."""
     for rule in rules(name):
-        yield from store.answer(rule, media_type=NTRIPLES.media_type, dataset=dataset).chunks
+        yield from store.answer(rule, media_type=NTRIPLES.media_type).chunks
 
 
 def _values(turtle: bytes, predicate: str) -> list[str]:
