@@ -63,7 +63,7 @@ WHERES = st.builds(
     "GRAPH {} {{ ?s ?p ?o {} }} {}".format,
     GRAPHS | st.just("?g"),
     st.sampled_from(["", "FILTER(isNumeric(?o))"]),
-    st.sampled_from(["", "BIND(STRLEN(STR(?o)) AS ?n)", "OPTIONAL { ?o ?p ?n }"]),
+    st.sampled_from(["", "BIND(STRLEN(STR(?o)) AS ?n)", "OPTIONAL { GRAPH <http://g/1> { ?o ?q ?n } }"]),
 ).map(lambda where: f"{where} FILTER(!BOUND(?g) || ?g != <{SCOPE.default}>)" if "?g" in where else where)
 TARGETS = GRAPHS.map("GRAPH {}".format) | st.just("DEFAULT")
 OPERATIONS = (
