@@ -7,9 +7,16 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, load, subgraph
+from tests.bench import fuzz, history, kill, load, subgraph, writes
 
-BENCHES = {"fuzz": fuzz.run, "load": load.run, "subgraph": subgraph.run, "history": history.run, "kill": kill.run}
+BENCHES = {
+    "fuzz": fuzz.run,
+    "load": load.run,
+    "subgraph": subgraph.run,
+    "history": history.run,
+    "kill": kill.run,
+    "writes": writes.run,
+}
 
 
 def main() -> None:
