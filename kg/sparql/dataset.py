@@ -9,16 +9,18 @@ from __future__ import annotations
 import re
 from urllib.parse import urljoin
 
-from kg.sparql import gate
+from kg.sparql import gate, subselects
 from kg.sparql.lexer import Token, tokens
 from kg.store.protocol import Dataset, Visible
 from kg.store.querying import Chosen
 
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\(.)")
 
 
 def choose(query: str, dataset: Dataset, base: str | None, visible: Visible | None = None) -> Chosen:
     """Return the query and the graphs that it reads; ``visible`` is given for a caller who sees listed graphs only."""
+    query = subselects.restore(query)
     default, named = dataset.default_graphs, dataset.named_graphs
     own = default is None and named is None and gate.names_dataset(query)
     if visible is None:
@@ -57,7 +59,7 @@ def from_clauses(query: str, base: str | None) -> tuple[tuple[str, ...], tuple[s
 
 def _resolved(text: str, base: str | None) -> str:
     iri = _ESCAPE.sub(_unescaped, text[1:-1])
-    return urljoin(base, iri) if base else iri
+    return iri if base is None or _ABSOLUTE.match(iri) else urljoin(base, iri)
 
 
 def _expanded(name: Token, prefixes: dict[str, str]) -> str:
