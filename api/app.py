@@ -19,9 +19,12 @@ from api.metrics import Metrics
 from api.routes import (
     admin,
     audit,
+    datasources,
     events,
+    forecasts,
     history,
     linked,
+    logs,
     ontology,
     operations,
     resolve,
@@ -74,6 +77,9 @@ def create_app(parts: Parts) -> FastAPI:
         operations,
         search,
         events,
+        datasources,
+        forecasts,
+        logs,
     ):
         app.include_router(routes.router)
     if parts.asking:

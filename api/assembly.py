@@ -28,6 +28,7 @@ from kg.store.remote import RemoteStore
 from kg.store.reader_answers import Asking
 from kg.store.readers import Readers
 from kg.subgraphs import Subgraphs
+from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.history import History
 from kg.telemetry.resolve import Resolver
@@ -122,7 +123,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
         Updates(store, graphs, settings.base, seconds=settings.query_timeout),
         catalogue,
         resolver,
-        History(resolver),
+        History(resolver, days=_days(settings, store)),
         Exporting(pipeline, source) if source else None,
         _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
         retention=Retention(store, settings.retention, now),
@@ -155,6 +156,12 @@ def _asking(settings: Settings, store: EmbeddedStore) -> Asking:
     asking = Asking(readers, timeout=settings.query_timeout, slow=settings.slow_query)
     store.answer_through(asking)
     return asking
+
+
+def _days(settings: Settings, store: EmbeddedStore) -> DayCache | None:
+    """Return where finished days of series are kept: beside the store."""
+    limit = settings.series_cache_bytes
+    return DayCache(store.directory / "series.db", limit) if limit else None
 
 
 def parts(request: Request) -> Parts:

@@ -322,6 +322,61 @@ def history(
 
 
 @app.command()
+def logs(
+    id: Annotated[str, typer.Argument(help="Short id or IRI of a workload or pod.")],
+    last: Last = "1h",
+    start: Start = None,
+    end: End = None,
+    filter: Annotated[str | None, typer.Option(help="Only lines that contain this text.", show_default=False)] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="Most lines; the newest.", min=1)] = 100,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Show an entity's log lines, the oldest first, from the Loki that holds them.
+
+    **Example**: `drumlin logs prod/payments/deployment/checkout --last 6h --filter error`
+    """
+    from api.cli import series
+
+    window = {"start": start, "end": end} if start else {"last": last, "end": end}
+    series.show_logs(url, id, {**window, "filter": filter, "limit": limit}, _output(output))
+
+
+@app.command()
+def datasources(
+    name: Annotated[str | None, typer.Argument(help="Only this one, with every template.", show_default=False)] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Look at each datasource: reachable, version, oldest sample, and which templates find nothing there, and why.
+
+    **Example**: `drumlin datasources prometheus-main`
+    """
+    from api.cli import series
+
+    series.show_datasources(url, name, _output(output))
+
+
+@app.command()
+def forecast(
+    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
+    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, energy_joules …")],
+    last: Annotated[str, typer.Option(help="History that it learns from.")] = "28d",
+    horizon: Annotated[str, typer.Option(help="How far ahead.")] = "1d",
+    step: Annotated[str, typer.Option(help="Distance of the points.")] = "5m",
+    compare: Annotated[bool, typer.Option("--compare", help="Compare the newest forecast with what came.")] = False,
+    url: Url = None,
+) -> None:
+    """Forecast a metric by its values at the same time of earlier weeks, save the points and register them in the graph.
+
+    **Example**: `drumlin forecast prod/payments/deployment/checkout energy_joules --horizon 1d`
+    """
+    from api.cli import series
+
+    series.forecast(url, (id, metric), {"last": last, "horizon": horizon, "step": step}, compare=compare)
+
+
+@app.command()
 def audit(
     store: Annotated[
         Path | None,

@@ -41,6 +41,53 @@ def explain(url: str | None, ids: list[str], metric: str, options: Mapping[str, 
         emit(f"# {each['entity']} {each['metric']}: {each['problem']['detail']}" if "problem" in each else each["curl"])
 
 
+def show_logs(url: str | None, id: str, options: Mapping[str, Any], output: Output) -> None:
+    """Fetch log lines and write them, the oldest first; as text unless JSON or CSV is asked for."""
+    with kg.connect(url) as client, progress.status("fetching …"):
+        lines = client.logs(id, **options)[::-1]
+    if output is Output.table:
+        for line in lines:
+            emit(f"{line['time']} {line['labels'].get('pod', '')} {line['line']}")
+    elif output is Output.csv:
+        rows = ((line["time"], line["labels"].get("pod"), line["line"]) for line in lines)
+        emit_rows(("time", "pod", "line"), rows, output)
+    else:
+        emit_json(lines)
+
+
+def show_datasources(url: str | None, name: str | None, output: Output) -> None:
+    """Look at the datasources and write a line each; one that was named is written with its templates."""
+    with kg.connect(url) as client, progress.status("asking …"):
+        found = client.datasources(name)
+    if output in (Output.json, Output.jsonld):
+        emit_json(found)
+        return
+    columns = ("name", "type", "url", "state", "version", "oldest", "templates")
+    emit_rows(columns, [_datasource(each) for each in found], output)
+    for each in found if name else ():
+        missing = [template for template in each.get("templates", ()) if not template["found"]]
+        rows = [(template["template"], template["detail"], template.get("hint")) for template in missing]
+        emit_rows(("template", "not found", "hint"), rows, output)
+
+
+def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
+    state = {True: "reachable", False: each.get("error")}.get(each.get("reachable"), "not asked")  # type: ignore[arg-type]
+    templates = each.get("templates")
+    found = f"{sum(template['found'] for template in templates)} of {len(templates)}" if templates else None
+    return each["name"], each["type"], each["url"], state, each.get("version"), each.get("oldest"), found
+
+
+def forecast(url: str | None, of: tuple[str, str], options: Mapping[str, str], *, compare: bool) -> None:
+    """Make and save the built-in forecast, or compare the newest one with what came; write what is known of it."""
+    with kg.connect(url) as client, progress.status("forecasting …"):
+        if compare:
+            found = client.forecasts.compare(of)
+            found.pop("table")
+        else:
+            found = client.forecasts.seasonal(of, **options)
+    emit_rows(("property", "value"), list(found.items()), Output.table)
+
+
 def emit_series(series: Series, output: Output) -> None:
     """Write a series: the first and last rows as a table, all of them as CSV or JSON; what to know about it goes to stderr."""
     for warning in series.warnings:

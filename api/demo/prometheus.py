@@ -27,6 +27,8 @@ PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "prometheus-node-exporter": "prometheus-node-exporter",
+    "influxd": "influxdb",
+    "victoria-metrics": "victoria-metrics",
 }
 """Binary → the Debian package that has it."""
 
@@ -146,23 +148,27 @@ def start_prometheus(
         "--storage.tsdb.retention.time=3650d",
         *arguments,
     ]
-    return _start(command, "--web.listen-address=127.0.0.1:{port}", "/-/ready", directory / "prometheus.log")
+    return start(command, "--web.listen-address=127.0.0.1:{port}", "/-/ready", directory / "prometheus.log")
 
 
 def start_node_exporter(directory: Path) -> Server:
     """Start node-exporter, which measures this very machine; raises ``SourceUnavailable``."""
     directory.mkdir(parents=True, exist_ok=True)
     command = [str(need_binary("prometheus-node-exporter"))]
-    return _start(command, "--web.listen-address=127.0.0.1:{port}", "/", directory / "node-exporter.log")
+    return start(command, "--web.listen-address=127.0.0.1:{port}", "/", directory / "node-exporter.log")
 
 
-def _start(command: list[str], listen: str, ready: str, log: Path) -> Server:
+def start(command: list[str], listen: str, ready: str, log: Path) -> Server:
+    """Start a server on a free port (``listen`` is its option, with a hole for it) and wait until ``ready`` answers.
+
+    Raises ``SourceUnavailable`` with the end of its log.
+    """
     for _ in range(_STARTS):
         port = free_port()
         with log.open("wb") as output:
             process = subprocess.Popen([*command, listen.format(port=port)], stdout=output, stderr=output)  # noqa: S603
         server = Server(process, port)
-        if _wait_ready(server, ready):
+        if wait_ready(server, ready):
             _log.info("server_started", command=Path(command[0]).name, port=port, pid=process.pid)
             return server
         server.stop()
@@ -172,13 +178,14 @@ def _start(command: list[str], listen: str, ready: str, log: Path) -> Server:
     raise SourceUnavailable(f"{Path(command[0]).name} did not start: {tail}", hint=f"see {log}")
 
 
-def _wait_ready(server: Server, path: str) -> bool:
+def wait_ready(server: Server, path: str, status: int = 200) -> bool:
+    """Wait until a server answers a path with a status; False when it ends or takes too long."""
     deadline = time.monotonic() + _READY_SECONDS
     while time.monotonic() < deadline and server.process.poll() is None:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=2)
         try:
             connection.request("GET", path)
-            if connection.getresponse().status == 200:
+            if connection.getresponse().status == status:
                 return True
         except (OSError, http.client.HTTPException):
             pass  # not listening yet; the deadline decides

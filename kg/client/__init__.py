@@ -24,6 +24,7 @@ from kg.errors import ResourceNotFound, SourceUnavailable
 from kg.store.protocol import GraphWrite
 
 if TYPE_CHECKING:
+    from kg.client.forecasts import Forecasts
     from kg.client.series import Series
 
 __all__ = ["AsyncClient", "AsyncSubgraph", "AsyncWorkload", "Client", "Metric", "Rows", "Subgraph", "Workload"]
@@ -207,6 +208,35 @@ class Client:
         """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
         return self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
 
+    def logs(
+        self,
+        entity: str,
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        filter: str | None = None,
+        limit: int = 1000,
+        direction: Literal["backward", "forward"] = "backward",
+    ) -> list[dict[str, Any]]:
+        """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
+
+        ``filter`` keeps those that contain a text.
+        """
+        options = {"last": last, "start": start, "end": end, "filter": filter, "limit": limit, "direction": direction}
+        return self.run(calls.logs(entity, **options))[:-1]
+
+    def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
+        """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
+        return self.run(calls.datasources(name, probe=probe))
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """Forecasts: ``save``, ``list``, ``points``, ``compare``, ``seasonal``."""
+        from kg.client.forecasts import Forecasts
+
+        return Forecasts(self)
+
     def ready(self) -> dict[str, Any]:
         """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
         return self.run(calls.ready())
@@ -372,6 +402,28 @@ class AsyncClient:
     ) -> dict[str, Any]:
         """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
         return await self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
+
+    async def logs(
+        self,
+        entity: str,
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        filter: str | None = None,
+        limit: int = 1000,
+        direction: Literal["backward", "forward"] = "backward",
+    ) -> list[dict[str, Any]]:
+        """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
+
+        ``filter`` keeps those that contain a text.
+        """
+        options = {"last": last, "start": start, "end": end, "filter": filter, "limit": limit, "direction": direction}
+        return (await self.run(calls.logs(entity, **options)))[:-1]
+
+    async def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
+        """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
+        return await self.run(calls.datasources(name, probe=probe))
 
     async def ready(self) -> dict[str, Any]:
         """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""

@@ -274,6 +274,23 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in options.items() if value is not None}
 
 
+def logs(entity: str, **options: Any) -> Call[list[dict[str, Any]]]:
+    """Fetch log lines: one object each, and last one with ``query`` and ``warnings``."""
+    return Call(
+        "GET",
+        "/logs",
+        lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
+        params={"entity": entity, **_given(options)},
+        seconds=HISTORY_SECONDS,
+    )
+
+
+def datasources(name: str | None, *, probe: bool) -> Call[list[dict[str, Any]]]:
+    """List the datasources, and look at each."""
+    params = {"probe": str(probe).lower(), **_given({"name": name})}
+    return Call("GET", "/datasources", lambda response: _json(response)["items"], params=params, seconds=120.0)
+
+
 def export(syntax: str) -> Call[None]:
     """Stream the whole graph; the client reads the body itself."""
     return Call("GET", "/export", _nothing, params={"format": syntax_named(syntax).name}, seconds=HISTORY_SECONDS)

@@ -11,9 +11,12 @@ import pyarrow as pa
 
 from kg.telemetry import cache
 from kg.telemetry.cache import DAY, SETTLED, DayCache
+from kg.telemetry.fetch.loki import Loki
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.resolution import Resolution
 from kg.telemetry.series import Grid, Samples, place
+
+Client = Prometheus | Loki
 
 
 @dataclass(slots=True)
@@ -33,7 +36,7 @@ class _Piece(NamedTuple):
     key: bytes | None
 
 
-def gather(client: Prometheus, resolution: Resolution, grid: Grid, days: DayCache | None, now: datetime) -> Gathered:
+def gather(client: Client, resolution: Resolution, grid: Grid, days: DayCache | None, now: datetime) -> Gathered:
     """Gather the values; raises what the client raises."""
     gathered = Gathered(pa.nulls(0, pa.float64()), {})
     if days is None or DAY % grid.step:
@@ -53,7 +56,7 @@ def gather(client: Prometheus, resolution: Resolution, grid: Grid, days: DayCach
     return gathered
 
 
-def _pieces(client: Prometheus, resolution: Resolution, grid: Grid, settled: int) -> Iterator[_Piece]:
+def _pieces(client: Client, resolution: Resolution, grid: Grid, settled: int) -> Iterator[_Piece]:
     """Cut the grid at midnights (UTC), and name the days that are finished."""
     for midnight in range(grid.start // DAY * DAY, grid.end + 1, DAY):
         day = Grid(midnight, midnight + DAY - grid.step, grid.step)
@@ -83,7 +86,7 @@ def _stretches(pieces: list[_Piece], known: dict[bytes, pa.DoubleArray]) -> Iter
 
 
 def _fetched(
-    client: Prometheus, resolution: Resolution, stretch: list[_Piece], days: DayCache, gathered: Gathered
+    client: Client, resolution: Resolution, stretch: list[_Piece], days: DayCache, gathered: Gathered
 ) -> pa.DoubleArray:
     """Fetch a stretch of days in one go, and keep those that are whole, finished, and of which there is something."""
     grid = Grid(stretch[0].grid.start, stretch[-1].grid.end, stretch[0].grid.step)
@@ -99,7 +102,7 @@ def _fetched(
     return values
 
 
-def _fetch(client: Prometheus, resolution: Resolution, grid: Grid, gathered: Gathered) -> pa.DoubleArray:
+def _fetch(client: Client, resolution: Resolution, grid: Grid, gathered: Gathered) -> pa.DoubleArray:
     """Ask for a grid, with as many queries as its pods need."""
     samples: list[Samples] = []
     for part in resolution.parts_of(grid):

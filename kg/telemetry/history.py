@@ -20,11 +20,12 @@ from typing import Any, Protocol, Self, get_args
 import pyarrow as pa
 import structlog
 
-from kg.errors import DrumlinError, InvalidInput, TooLarge
+from kg.errors import DrumlinError, InvalidInput, MetricMissing, TooLarge
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.loki import Loki
 from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.gathering import gather
+from kg.telemetry.gathering import Client, gather
 from kg.telemetry.missing import explain_absence
 from kg.telemetry.resolution import Resolution, Unresolved
 from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of
@@ -154,7 +155,7 @@ class History:
         self._days = days
         self._clock = clock
         self._sleep = sleep
-        self._clients: dict[str, Prometheus] = {}
+        self._clients: dict[str, Client] = {}
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -283,7 +284,7 @@ class History:
         gathered = gather(client, resolution, grid, self._days, self._clock())
         missing = gathered.values.null_count
         if missing == grid.points and not gathered.not_finite:
-            raise explain_absence(client, resolution.query, *grid.window)
+            raise _absence(client, resolution, grid)
         values = fill(gathered.values, plan.gaps)
         said = [f"{resolution.datasource}: {warning}" for warning in gathered.warnings]
         if gathered.not_finite:
@@ -298,11 +299,22 @@ class History:
             warnings=tuple(f"{key.unique_id} {key.metric}: {each}" for each in (*resolution.warnings, *said)),
         )
 
-    def _client(self, datasource: Datasource) -> Prometheus:
+    def _client(self, datasource: Datasource) -> Client:
         with self._lock:
             if datasource.iri not in self._clients:
-                self._clients[datasource.iri] = Prometheus(datasource, sleep=self._sleep)
+                kind = Loki if datasource.kind == "loki" else Prometheus
+                self._clients[datasource.iri] = kind(datasource, sleep=self._sleep)
             return self._clients[datasource.iri]
+
+
+def _absence(client: Client, resolution: Resolution, grid: Grid) -> MetricMissing:
+    if isinstance(client, Prometheus):
+        return explain_absence(client, resolution.query, *grid.window)
+    return MetricMissing(
+        f"datasource {resolution.datasource} has no line of it in the window",
+        hint="take a longer window, or check the label names of the datasource in drumlin.toml",
+        detail={"datasource": resolution.datasource, "query": resolution.query},
+    )
 
 
 def _unique(names: str | Sequence[str]) -> list[str]:

@@ -8,14 +8,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 from kg.errors import DrumlinError
-from kg.telemetry import curl
+from kg.telemetry import curl, logql
 from kg.telemetry.asking import MAX_PODS, Part, Question
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import iso_duration, parse_duration
+from kg.telemetry.fetch.loki import PAGE
+from kg.telemetry.fetch.loki import RANGE_PATH as LOKI_RANGE_PATH
 from kg.telemetry.fetch.prometheus import RANGE_PATH
 from kg.telemetry.graph import Entity, StoredMetric
 from kg.telemetry.quoting import any_of
-from kg.telemetry.series import MAX_POINTS, Grid
+from kg.telemetry.series import MAX_POINTS, Grid, Window
 from kg.telemetry.templates import Template
 
 How = Literal["runs", "pattern", "node", "all", "stored"]
@@ -151,6 +153,7 @@ def metric_resolution(
             f"{grid.points:,} points are more than one query may ask for ({MAX_POINTS:,}); history asks in parts",
         )
     first = parts[0]
+    path = LOKI_RANGE_PATH if server.kind == "loki" else RANGE_PATH
     form = {"query": first.query, "start": str(first.grid.start), "end": str(first.grid.end), "step": str(grid.step)}
     return Resolution(
         entity=entity.iri,
@@ -160,18 +163,51 @@ def metric_resolution(
         metric_type=metric.metric_type,
         datasource=server.name,
         datasource_iri=server.iri,
-        endpoint=server.url + RANGE_PATH,
+        endpoint=server.url + path,
         query=first.query,
         start=start,
         end=end,
         step=timedelta(seconds=grid.step),
         pods=first.pods if len(parts) == 1 else tuple(sorted({name for part in parts for name in part.pods})),
         selector=how,
-        curl=curl.command(server, RANGE_PATH, form),
+        curl=curl.command(server, path, form),
         fetchable=server.access is not None,
         warnings=warnings,
         parts=parts,
         question=question,
+    )
+
+
+def log_resolution(
+    entity: Entity,
+    server: Datasource,
+    query: str,
+    window: Window,
+    names: tuple[str, ...],
+    how: How,
+    warnings: tuple[str, ...],
+) -> Resolution:
+    """Put a query for log lines."""
+    first, last = logql.nanoseconds(window.start), logql.nanoseconds(window.end)
+    form = {"query": query, "start": first, "end": last, "limit": str(PAGE), "direction": "forward"}
+    return Resolution(
+        entity=entity.iri,
+        metric="logs",
+        unit="1",
+        quantity="",
+        metric_type="",
+        datasource=server.name,
+        datasource_iri=server.iri,
+        endpoint=server.url + LOKI_RANGE_PATH,
+        query=query,
+        start=window.start.astimezone(UTC),
+        end=window.end.astimezone(UTC),
+        step=timedelta(0),
+        pods=names,
+        selector=how,
+        curl=curl.command(server, LOKI_RANGE_PATH, form),
+        fetchable=server.access is not None,
+        warnings=warnings,
     )
 
 
@@ -194,8 +230,3 @@ def step_warnings(template: Template, step: timedelta, span: timedelta, server: 
 def iso(at: datetime) -> str:
     """Write a time of UTC with a Z."""
     return at.isoformat().replace("+00:00", "Z")
-
-
-def nanoseconds(at: datetime) -> str:
-    """Return the time as Loki takes it, exactly: nanoseconds since the epoch."""
-    return f"{(at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)}000"

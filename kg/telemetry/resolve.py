@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from itertools import chain
 
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris
 from kg.store.protocol import Store
-from kg.telemetry import curl, logql, promql
+from kg.telemetry import logql, promql
 from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
@@ -25,15 +25,12 @@ from kg.telemetry.resolution import (
     Resolution,
     Unresolved,
     iso,
+    log_resolution,
     metric_resolution,
-    nanoseconds,
     step_warnings,
 )
 from kg.telemetry.series import Grid, Step, Window, choose_step, moment, rate_window
 from kg.telemetry.templates import Catalogue, Template, did_you_mean
-
-LOKI_RANGE_PATH = "/loki/api/v1/query_range"
-_LOKI_LIMIT = "5000"  # lines; Loki's own default maximum
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +135,16 @@ class Resolver:
             except DrumlinError as error:
                 yield Unresolved(entity, metric, error)
 
+    def datasources(self) -> list[Datasource]:
+        """Return all datasources that are known: the configured ones, then those of the graph."""
+        known = {each.iri: each for each in chain(self._graph.datasources(), self._configured)}
+        return sorted(known.values(), key=lambda each: (each.access is None, each.name))
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The metric templates: those of the graph, which users can add to and replace, over the shipped ones."""
+        return self._known()
+
     def metrics_of(self, entity: str) -> list[str]:
         """Return the names of the metrics that an entity has; raises ``ResourceNotFound``."""
         found = self._graph.entity(entity)
@@ -165,10 +172,13 @@ class Resolver:
         found = read.entity(entity)
         stored = read.stored(found.describer)
         template = _own(found, metric) if custom else self._template(catalogue, found, metric, stored)
-        candidates = self._candidates(found, "prometheus", datasource, by_hand=template is None)
         if template is None:
+            candidates = self._candidates(found, "prometheus", datasource, by_hand=True)
             return self._as_stored(found, metric, candidates, window, step)
-        server = candidates[0]
+        if template.datasource_type == "loki":
+            _, server = self._log_server(found, datasource)
+        else:
+            server = self._candidates(found, template.datasource_type, datasource)[0]
         chosen_step = choose_step(window, step, server.scrape_interval)
         grid = Grid.over(window, chosen_step)
         span = rate_window(chosen_step, server.scrape_interval)
@@ -187,51 +197,33 @@ class Resolver:
         warnings = (*pods.warnings, *step_warnings(template, chosen_step, span, server))
         return metric_resolution(found, template, server, question, grid, pods.how, warnings)
 
-    def resolve_logs(self, entity: str, window: Window, *, datasource: str | None = None) -> Resolution:
-        """Resolve the logs of a workload or pod; raises as ``resolve`` does."""
+    def resolve_logs(
+        self, entity: str, window: Window, *, datasource: str | None = None, containing: str | None = None
+    ) -> Resolution:
+        """Resolve the logs of a workload or pod, or the lines of them that contain a text; raises as ``resolve`` does."""
         found = self._graph.entity(entity)
-        if found.scope not in ("Workload", "Pod") or found.namespace is None:
-            raise ResourceNotFound(
-                f"{self.short(found.iri)} is a {found.kind}, which has no logs", hint="ask for a workload's or a pod's"
-            )
-        described = self._graph.log_datasources(found.describer)
-        holders = [
-            each for each in self._candidates(found, "loki", datasource) if each.logs == "all" or each.iri in described
-        ]
-        if not holders:
-            raise ResourceNotFound(
-                f"no datasource holds the logs of {self.short(found.iri)}: no logging sidecar is injected into its pods",
-                hint="annotate its pods with fluentd-sidecar-injector.h3poteto.dev/injection, or name another datasource",
-            )
-        server = holders[0]
+        namespace, server = self._log_server(found, datasource)
         pods = self._pods(_Read(self._graph), found, window.start, window.end)
         names = tuple(sorted({run.name for run in pods.runs or ()}))
-        query = logql.selector(found.namespace, any_of(names) if names else pods.pattern or "", server)
-        form = {
-            "query": query,
-            "start": nanoseconds(window.start),
-            "end": nanoseconds(window.end),
-            "limit": _LOKI_LIMIT,
-            "direction": "forward",
-        }
-        return Resolution(
-            entity=found.iri,
-            metric="logs",
-            unit="1",
-            quantity="",
-            metric_type="",
-            datasource=server.name,
-            datasource_iri=server.iri,
-            endpoint=server.url + LOKI_RANGE_PATH,
-            query=query,
-            start=window.start.astimezone(UTC),
-            end=window.end.astimezone(UTC),
-            step=timedelta(0),
-            pods=names,
-            selector=pods.how,
-            curl=curl.command(server, LOKI_RANGE_PATH, form),
-            fetchable=False,
-            warnings=pods.warnings,
+        streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
+        query = logql.containing(streams, containing)
+        return log_resolution(found, server, query, window, names, pods.how, pods.warnings)
+
+    def _log_server(self, entity: Entity, wanted: str | None) -> tuple[str, Datasource]:
+        """Return the namespace of a workload or pod and the datasource that holds its logs."""
+        if entity.scope not in ("Workload", "Pod") or entity.namespace is None:
+            raise ResourceNotFound(
+                f"{self.short(entity.iri)} is a {entity.kind}, which has no logs",
+                hint="ask for a workload's or a pod's",
+            )
+        described = self._graph.log_datasources(entity.describer)
+        candidates = self._candidates(entity, "loki", wanted)
+        for server in candidates:
+            if server.logs == "all" or server.iri in described:
+                return entity.namespace, server
+        raise ResourceNotFound(
+            f"no datasource holds the logs of {self.short(entity.iri)}: no logging sidecar is injected into its pods",
+            hint="annotate its pods with fluentd-sidecar-injector.h3poteto.dev/injection, or name another datasource",
         )
 
     # -- the parts of it ----------------------------------------------------------------------------------------------

@@ -392,7 +392,7 @@ def test_logs_are_resolved_for_workloads_and_pods() -> None:
     assert found.query == '{namespace="payments",pod=~"checkout-86b96c86dc-bbbbb"}'
     assert found.endpoint == "http://loki-main:9090/loki/api/v1/query_range"
     assert "start=1795755600000000000" in shlex.split(found.curl)
-    assert (found.metric, found.fetchable, found.to_dict()["start"]) == ("logs", False, "2026-11-27T05:00:00Z")
+    assert (found.metric, found.fetchable, found.to_dict()["start"]) == ("logs", True, "2026-11-27T05:00:00Z")
     with pytest.raises(ResourceNotFound, match="is a Node, which has no logs"):
         resolver.resolve_logs(NODE, window)
 

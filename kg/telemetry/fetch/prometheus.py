@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -106,18 +106,24 @@ class Prometheus:
     def label_names(self, match: str, start: datetime, end: datetime) -> list[str]:
         """Return the label names of the series that a selector matches; empty when it matches none."""
         form = {"match[]": match, **_span(start, end)}
-        return self._get(Request("POST", "/api/v1/labels", form, match), list[str])
+        return self._real(self._get(Request("POST", "/api/v1/labels", form, match), list[str]), form)
+
+    def label_names_of_all(self, start: datetime, end: datetime) -> list[str]:
+        """Return the label names of all series of a span; empty when it has none."""
+        form = {"match[]": '{__name__!=""}', **_span(start, end)}
+        return self._real(self._get(Request("GET", "/api/v1/labels", _span(start, end), "labels"), list[str]), form)
+
+    def _real(self, names: list[str], form: Form) -> list[str]:
+        """Return label names; VictoriaMetrics names ``__name__`` also where it has no series at all."""
+        if names != ["__name__"]:
+            return names
+        return names if self._get(Request("POST", "/api/v1/series", form, "series"), list[dict[str, str]]) else []
 
     def label_values(self, label: str, start: datetime, end: datetime, match: str | None = None) -> list[str]:
         """Return the values of one label, of the series that ``match`` selects when it is given."""
         form: Form = {**_span(start, end), **({"match[]": match} if match else {})}
         path = f"/api/v1/label/{quote(label, safe='')}/values"
         return self._get(Request("GET", path, form, match or label), list[str])
-
-    def exists(self, query: str, at: datetime) -> bool:
-        """Tell whether a query has a value at one moment."""
-        form = {"query": query, "time": str(int(at.timestamp()))}
-        return bool(self._get(Request("POST", "/api/v1/query", form, query), _Vector).result)
 
     def probe(self) -> str:
         """Return the server's version; raises when it does not answer like a Prometheus."""
@@ -161,10 +167,6 @@ class Prometheus:
             return answer, msgspec.json.decode(answer.data, type=kind)
         except msgspec.MsgspecError as error:
             raise self._connection.not_its_api("JSON that is not the Prometheus API's", request.asked) from error
-
-
-class _Vector(msgspec.Struct):
-    result: list[Any]
 
 
 def _span(start: datetime, end: datetime) -> dict[str, str]:

@@ -1,0 +1,38 @@
+"""``/datasources``: the servers that hold telemetry, and what a look at each of them shows."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+
+from api.assembly import Parts, now, parts
+from kg.errors import ResourceNotFound
+from kg.telemetry import probing
+from kg.telemetry.templates import did_you_mean
+
+router = APIRouter(tags=["telemetry"])
+Service = Annotated[Parts, Depends(parts)]
+_TOGETHER = 8  # datasources that are looked at at one time
+
+
+@router.get("/datasources", summary="List datasources, and look whether each works")
+def list_datasources(
+    service: Service,
+    name: Annotated[str | None, Query(description="Only this one.")] = None,
+    probe: Annotated[bool, Query(description="Ask each configured one; false only lists them.")] = True,
+) -> dict[str, list[dict[str, Any]]]:
+    """Return per datasource: reachable, version, oldest sample, and per template what is missing and what is similar there."""
+    known = service.resolver.datasources()
+    wanted = [each for each in known if name in (None, each.name, each.iri)]
+    if name and not wanted:
+        raise ResourceNotFound(
+            f"there is no datasource {name[:80]!r}", hint=did_you_mean(name, [each.name for each in known])
+        )
+    if not probe:
+        return {"items": [probing.describe(each) for each in wanted]}
+    look = partial(probing.probe, catalogue=service.resolver.catalogue, now=now())
+    with ThreadPoolExecutor(_TOGETHER, "probe") as pool:
+        return {"items": list(pool.map(look, wanted))}

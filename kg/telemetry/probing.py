@@ -1,0 +1,140 @@
+"""What is wrong with a datasource: is it there, which version, since when has it samples, and which templates find their series in it.
+
+Only index look-ups and one look at the version, so a probe costs a server little. It never raises: an error is its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kg.errors import DrumlinError, MetricMissing, ResourceNotFound
+from kg.telemetry import promql
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.influxdb import InfluxDB
+from kg.telemetry.fetch.loki import Loki
+from kg.telemetry.fetch.prometheus import Prometheus
+from kg.telemetry.missing import explain_absence
+from kg.telemetry.promql import Selector
+from kg.telemetry.resolution import iso
+from kg.telemetry.series import moment
+from kg.telemetry.templates import Catalogue, Template
+
+LOOKED_AT = timedelta(days=1)
+"""How far back a template's series are looked for."""
+_OLDEST = datetime(2010, 1, 1, tzinfo=UTC)  # no server of this kind existed before
+_HOLE = "\ufffe"  # stands for an entity's value: no server has a series with it
+
+
+def describe(datasource: Datasource) -> dict[str, Any]:
+    """Return what is known of a datasource without asking it; how to get in is not part of it."""
+    found: dict[str, Any] = {
+        "name": datasource.name,
+        "id": datasource.iri,
+        "type": datasource.kind,
+        "url": datasource.url,
+        "configured": datasource.access is not None,
+    }
+    return found | ({"domain": datasource.domain} if datasource.domain else {})
+
+
+def probe(datasource: Datasource, catalogue: Catalogue, now: datetime) -> dict[str, Any]:
+    """Return what is known, and what asking it showed: ``reachable``, ``version``, ``oldest`` and, per template, what is missing."""
+    found = describe(datasource)
+    ask = _PROBES.get(datasource.kind)
+    if ask is None or datasource.access is None:
+        return found  # links only, or nothing to get in with
+    try:
+        return found | {"reachable": True} | ask(datasource, catalogue, now)
+    except DrumlinError as error:
+        return found | {"reachable": False, "error": str(error), "hint": error.hint}
+
+
+def _prometheus(datasource: Datasource, catalogue: Catalogue, now: datetime) -> dict[str, Any]:
+    with Prometheus(datasource) as client:
+        version = client.probe()
+        oldest = _since(client, now)
+        templates = [
+            _template(client, template, now)
+            for template in catalogue.templates
+            if template.datasource_type == datasource.kind
+        ]
+    return {"version": version, "oldest": iso(oldest) if oldest else None, "templates": templates}
+
+
+def _since(client: Prometheus, now: datetime) -> datetime | None:
+    """Find the time of the oldest sample, to an hour, by halving: the server tells its oldest block at best."""
+    if not client.label_names_of_all(_OLDEST, now):
+        return None
+    early, late = int(_OLDEST.timestamp()), int(now.timestamp())
+    while late - early > 3600:
+        middle = (early + late) // 2
+        if client.label_names_of_all(_OLDEST, moment(middle)):
+            late = middle
+        else:
+            early = middle
+    return moment(late)
+
+
+def _template(client: Prometheus, template: Template, now: datetime) -> dict[str, Any]:
+    """Look for a template's series, whichever entity they are of, and for the labels that it needs."""
+    found: dict[str, Any] = {"template": template.name, "found": True}
+    try:
+        for selector in promql.selectors(_sample(template, client.datasource)):
+            _look(client, selector, now)
+    except MetricMissing as error:
+        missing, similar = error.detail["missing"], error.detail["similar"]
+        found |= {"found": False, "missing": missing, "similar": similar, "detail": str(error), "hint": error.hint}
+    except DrumlinError as error:  # the template itself, or the server's refusal
+        found |= {"found": False, "detail": str(error), "hint": error.hint}
+    return found
+
+
+def _sample(template: Template, datasource: Datasource) -> str:
+    holes = dict.fromkeys(("namespace", "node", "pods", "domain"), _HOLE)
+    return promql.render(template.query, holes, window=timedelta(minutes=5), datasource=datasource)
+
+
+def _look(client: Prometheus, selector: Selector, now: datetime) -> None:
+    """Raise ``MetricMissing`` when there is no series, or none with the labels by which entities are told apart."""
+    fixed = tuple(each for each in selector.matchers if each.value != _HOLE)
+    query = promql.select(selector, fixed)
+    names = client.label_names(query, now - LOOKED_AT, now)
+    if not names:
+        raise explain_absence(client, query, now - LOOKED_AT, now)
+    for matcher in selector.matchers:
+        if matcher.value == _HOLE and matcher.label not in names:
+            raise explain_absence(client, promql.select(selector, (*fixed, matcher)), now - LOOKED_AT, now)
+
+
+def _loki(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+    with Loki(datasource) as client:
+        return {"version": client.probe()}
+
+
+def _influxdb(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+    with InfluxDB(datasource) as client:
+        return {"measurements": len(client.measurements())}
+
+
+def _parquet(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+    directory = directory_of(datasource)
+    if not directory.is_dir():
+        raise ResourceNotFound(f"{directory} is no directory", hint="make it, or set url of the datasource")
+    return {"files": sum(1 for _ in directory.rglob("*.parquet"))}
+
+
+def directory_of(datasource: Datasource) -> Path:
+    """Return the directory of a parquet datasource."""
+    return Path(unquote(urlsplit(datasource.url).path))
+
+
+_PROBES: Mapping[str, Callable[[Datasource, Catalogue, datetime], dict[str, Any]]] = {
+    "prometheus": _prometheus,
+    "loki": _loki,
+    "influxdb": _influxdb,
+    "parquet": _parquet,
+}

@@ -1,0 +1,148 @@
+"""From telemetry to a forecast in the graph and back, over a listening service with a real Prometheus and a real InfluxDB; logs and datasources."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import httpx
+import pyarrow as pa
+import pytest
+
+import kg
+from kg.errors import InvalidDocument, ResourceNotFound
+from kg.jsonld import lines
+from kg.store.protocol import GraphWrite
+from kg.telemetry.datasources import Datasource
+from tests.integration.conftest import RealPrometheus, at, available
+from tests.integration.test_datasources import influxdb
+from tests.integration.test_loki import FakeLoki
+from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
+from tests.service.conftest import Service, drumlin, serving
+
+__all__ = ["influxdb"]
+OF = (NODE_A, "mem_usage")
+
+
+@pytest.fixture(scope="module")
+def loki() -> Iterator[FakeLoki]:
+    """A Loki with two lines of ledger's pod."""
+    with FakeLoki() as running:
+        stamp = int(at(10).timestamp()) * 10**9
+        running.lines = [(stamp + n, {"pod": "ledger-797bcddfd6-n9hxf"}, f"line {n}") for n in range(2)]
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def service(
+    prometheus: RealPrometheus, influxdb: Datasource, loki: FakeLoki, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
+    """A service with metrics, logs, and two places for forecasts."""
+    directory = tmp_path_factory.mktemp("service")
+    config = directory / "drumlin.toml"
+    config.write_text(
+        f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{prometheus.url}"\nscrape_interval = "60s"\n'
+        f'[[datasource]]\nname = "loki-main"\nkind = "loki"\nurl = "http://127.0.0.1:{loki.server_port}"\n'
+        f'[[datasource]]\nname = "forecasts"\nkind = "parquet"\nurl = "{(directory / "forecasts").as_uri()}"\n'
+        f'[[datasource]]\nname = "influx"\nkind = "influxdb"\nurl = "{influxdb.url}"\ndatabase = "forecasts"\n'
+    )
+    with (
+        serving("--store", str(directory / "store"), "--config", str(config)) as running,
+        kg.connect(running.url) as client,
+    ):
+        client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
+        yield running
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[kg.Client]:
+    """A client of the service."""
+    with kg.connect(service.url) as connected:
+        yield connected
+
+
+def _points(count: int = 12) -> pa.Table:
+    stamps = [at(5 * n) for n in range(count)]
+    values = [4_000_000.0 - available(5 * n) + 10 for n in range(count)]
+    return pa.table({"ds": pa.array(stamps, pa.timestamp("ms", "UTC")), "y": values, "q0.9": [v + 1 for v in values]})
+
+
+@pytest.mark.parametrize("datasource", ["forecasts", "influx"])
+def test_a_forecast_goes_into_the_graph_and_comes_back(client: kg.Client, service: Service, datasource: str) -> None:
+    """Saved, found by SPARQL under its metric, read back value by value, and compared with what a real server measured."""
+    saved = client.forecasts.save(
+        _points(),
+        of=OF,
+        model="mine",
+        horizon="1h",
+        step="5m",
+        trained=(at(-60).isoformat(), at(0).isoformat()),
+        datasource=datasource,
+    )
+
+    document = client.subgraph(saved["id"]).get()
+    assert (document["type"], document["model"], document["horizon"]) == ("Forecast", "mine", "PT1H")
+    query = f"PREFIX prov: <http://www.w3.org/ns/prov#> SELECT ?f WHERE {{ ?f prov:wasDerivedFrom <{saved['derivedFrom']}> }}"
+    assert {"f": saved["id"]} in client.sparql(query)
+    assert client.forecasts.points(OF, saved["id"]).equals(_points())
+    assert client.forecasts.list(OF)[0]["derivedFrom"].endswith("/metric/mem_usage")
+    compared = client.forecasts.compare(OF, saved["id"])
+    assert (compared["points"], compared["unit"]) == (12, "By")
+    assert compared["mae"] == pytest.approx(10)
+    assert 0 < compared["mape"] < 0.001
+
+
+def test_what_cannot_be_saved_is_refused(client: kg.Client) -> None:
+    """A table without points, an entity that is not there, a place that takes none."""
+    made = {"model": "mine", "horizon": "1h", "step": "5m"}
+    with pytest.raises(InvalidDocument):
+        client.forecasts.save(pa.table({"a": [1]}), of=OF, **made)
+    with pytest.raises(ResourceNotFound):
+        client.forecasts.save(_points(), of=("prod/-/node/nope", "mem_usage"), **made)
+    with pytest.raises(ResourceNotFound, match="takes no forecasts"):
+        client.forecasts.save(_points(), of=OF, datasource="prometheus-main", **made)
+    with pytest.raises(ResourceNotFound):
+        client.forecasts.points((LEDGER, "mem_usage"))
+
+
+def test_the_loop_is_closed_on_the_command_line(client: kg.Client, service: Service) -> None:
+    """``drumlin forecast`` reads the history, saves a baseline and registers it; one command each."""
+    days = (at(60 * 24 * 10) - at(0)) / timedelta(days=1)
+    assert days >= 8
+    last = f"{int((__import__('time').time() - at(0).timestamp()) // 86400) + 1}d"
+    done = drumlin(
+        "forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--horizon", "1d", "--url", service.url
+    )
+    assert done.returncode == 0, done.stderr
+    assert "seasonal-mean" in done.stdout
+    newest = client.forecasts.list(OF)[0]
+    assert client.forecasts.points(OF, newest["id"]).num_rows == 24
+
+
+def test_logs_come_over_http_and_the_command_line(client: kg.Client, service: Service, loki: FakeLoki) -> None:
+    """NDJSON with what was asked at its end, plain text, and a table of lines, the oldest first."""
+    window = {"start": at(0).isoformat(), "end": at(60).isoformat()}
+    assert [each["line"] for each in client.logs(LEDGER, **window)] == ["line 1", "line 0"]
+    text = httpx.get(f"{service.url}/logs", params={"entity": LEDGER, **window}, headers={"Accept": "text/plain"}).text
+    assert text == "line 1\nline 0\n"
+    shown = drumlin("logs", LEDGER, "--start", window["start"], "--end", window["end"], "--url", service.url)
+    assert [row.split(" ", 2)[2] for row in shown.stdout.splitlines()] == ["line 0", "line 1"]
+    assert httpx.get(f"{service.url}/logs", params={"entity": NODE_A}).status_code == 404
+
+
+def test_datasources_are_looked_at(client: kg.Client, service: Service) -> None:
+    """Each configured one with its state; one that is named, with what its templates lack."""
+    found = {each["name"]: each for each in client.datasources()}
+    assert found["prometheus-main"]["reachable"]
+    assert found["prometheus-main"]["oldest"].startswith("2026-11-0")
+    assert found["influx"]["reachable"]
+    assert "reachable" not in client.datasources("influx", probe=False)[0]
+    shown = drumlin("datasources", "prometheus-main", "--url", service.url)
+    assert shown.returncode == 0, shown.stderr
+    assert "workload.energy_joules" in shown.stdout
+    assert drumlin("datasources", "prometheus-mian", "--url", service.url).returncode == 4
