@@ -88,12 +88,12 @@ def read(request: Request, about: About, service: Service) -> Response:
     """Return a graph in the syntax asked for, or the whole dataset as N-Quads, TriG or JSON-LD."""
     accept = request.headers.get("accept")
     if about.graph is None:
-        return _dataset(service, accept, about.format)
+        return _dataset(request, service, about.format)
     syntax, media_type = rdf_syntax(accept, about.format)
     lines = service.graphs.read(about.graph)
     headers = {
         "ETag": f'"{rdf.digest(lines)}-{syntax.name}"',
-        "Vary": "Accept, Accept-Encoding",
+        "Vary": "Accept",
         "Cache-Control": "no-cache",
     }
     known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
@@ -102,16 +102,19 @@ def read(request: Request, about: About, service: Service) -> Response:
     return Response(rdf.serialize(lines, syntax), media_type=media_type, headers=headers)
 
 
-def _dataset(service: Parts, accept: str | None, wanted: str | None) -> Response:
-    media_type = rdf_syntax(None, wanted)[1] if wanted else choose(accept, _QUADS)
+def _dataset(request: Request, service: Parts, wanted: str | None) -> Response:
+    media_type = rdf_syntax(None, wanted)[1] if wanted else choose(request.headers.get("accept"), _QUADS)
     if media_type not in _QUADS:
         raise NotAcceptable(
             f"a dataset cannot be written as {media_type}",
             hint="name one graph: ?graph=IRI or ?default",
             detail={"offered": list(_QUADS)},
         )
-    syntax = rdf.syntax_named(media_type)
-    return StreamingResponse(_written(service, syntax), media_type=media_type, headers={"Cache-Control": "no-cache"})
+    headers = {"Cache-Control": "no-cache", "Vary": "Accept"}
+    if request.method == "HEAD":
+        return Response(media_type=media_type, headers=headers)
+    chunks = _written(service, rdf.syntax_named(media_type))
+    return StreamingResponse(chunks, media_type=media_type, headers=headers)
 
 
 def _written(service: Parts, syntax: Syntax) -> Iterator[bytes]:
@@ -256,12 +259,38 @@ def refuse() -> Response:
     raise MethodRefused("a graph is read and written by GET, PUT, POST and DELETE", detail={"allowed": METHODS})
 
 
+_PARAMETERS = [
+    {"name": "graph", "in": "query", "schema": {"type": "string", "format": "iri"}, "description": "Name of a graph."},
+    {
+        "name": "default",
+        "in": "query",
+        "schema": {"type": "string"},
+        "allowEmptyValue": True,
+        "description": "The default graph.",
+    },
+    {
+        "name": "format",
+        "in": "query",
+        "schema": {"type": "string"},
+        "description": "Syntax of the answer; wins over Accept.",
+    },
+]
+_ROUTES = (
+    ("GET", read, "Read a graph"),
+    ("HEAD", read, ""),
+    ("PUT", put, "Replace a graph"),
+    ("POST", post, "Add to a graph"),
+    ("DELETE", delete, "Remove a graph"),
+    ("OPTIONS", options, ""),
+    ("PATCH", refuse, ""),
+)
 for _path in _PATHS:
-    _shown = _path == "/store"
-    router.add_api_route(_path, read, methods=["GET"], summary="Read a graph", include_in_schema=_shown)
-    router.add_api_route(_path, read, methods=["HEAD"], include_in_schema=False)
-    router.add_api_route(_path, put, methods=["PUT"], summary="Replace a graph", include_in_schema=_shown)
-    router.add_api_route(_path, post, methods=["POST"], summary="Add to a graph", include_in_schema=_shown)
-    router.add_api_route(_path, delete, methods=["DELETE"], summary="Remove a graph", include_in_schema=_shown)
-    router.add_api_route(_path, options, methods=["OPTIONS"], include_in_schema=False)
-    router.add_api_route(_path, refuse, methods=["PATCH"], include_in_schema=False)
+    for _method, _endpoint, _summary in _ROUTES:
+        router.add_api_route(
+            _path,
+            _endpoint,
+            methods=[_method],
+            summary=_summary or None,
+            include_in_schema=bool(_summary) and _path == "/store",
+            openapi_extra={"parameters": _PARAMETERS},
+        )
