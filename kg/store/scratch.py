@@ -13,7 +13,7 @@ import pyoxigraph as ox
 
 from kg.errors import QueryRejected
 from kg.rdf import Lines, by_graph
-from kg.sparql import forms
+from kg.sparql import forms, subselects
 from kg.sparql.forms import Operation, Written
 from kg.sparql.lexer import place
 from kg.sparql.update import Solution
@@ -100,7 +100,7 @@ class Scratch:
         default = [ox.NamedNode(each) for each in dataset.default_graphs or ()]
         try:
             solutions = self._engine.query(
-                query,
+                subselects.restore(query),
                 base_iri=self._base,
                 use_default_graph_as_union=dataset == Dataset(),
                 default_graph=None if dataset.default_graphs is None else list(default),

@@ -193,6 +193,14 @@ def test_a_where_part_reads_the_union_unless_it_is_told_otherwise() -> None:
     assert after(text, content, only) == {SCOPE.default: {"<http://s> <http://found> <http://b> ."}}
 
 
+def test_a_sub_select_inside_a_graph_knows_its_graph() -> None:
+    """``GRAPH ?g { SELECT … }`` binds ?g, which the engine alone would leave unbound."""
+    content = "GRAPH <http://g> { <http://a> <http://p> 1 } GRAPH <http://h> { <http://b> <http://p> 2 }"
+    text = "INSERT { ?s <http://in> ?g } WHERE { GRAPH ?g { SELECT ?s { ?s <http://p> 1 } } }"
+
+    assert after(text, content) == {SCOPE.default: {"<http://a> <http://in> <http://g> ."}}
+
+
 def test_terms_are_read_under_the_prologue_before_them() -> None:
     """Prefixes and bases may change between operations; relative IRIs follow the base in force."""
     text = """PREFIX a: <http://one/> INSERT DATA { a:x <rel> a:y } ;
