@@ -30,6 +30,8 @@ MAX_LITERAL_BYTES = 64 * 1024
 MAX_VIOLATIONS = 100
 """A report lists this many violations at most, so that a hostile document cannot make it long."""
 
+_STEP, _HORIZON = f"{NAMESPACE}step", f"{NAMESPACE}horizon"
+_SPAN = re.compile(r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _SHAPES = "https://w3id.org/drumlin/shapes#"
 _OBJECTS = CLASSES | CONCEPTS
@@ -72,6 +74,7 @@ def _order(violation: Violation) -> tuple[str, str, str, str]:
 def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
     yield from _root_violations(statements, graph, notes=notes)
     yield from _crowds(statements)
+    yield from _forecasts(statements)
     below = f"{graph}/"
     for subject, predicate, value in statements:
         focus, path = subject.value, predicate.value
@@ -112,6 +115,31 @@ def _crowds(statements: list[Statement]) -> Iterator[Violation]:
     for (focus, path), count in times.items():
         if count > _MAX_COMPARED:
             yield _breach(focus, path, None, "too-many-values", f"{_short(path)} has {count:,} values instead of one")
+
+
+def _forecasts(statements: list[Statement]) -> Iterator[Violation]:
+    """A forecast's step is not longer than its horizon; SPARQL, and so SHACL, has no order of durations."""
+    spans: dict[str, dict[str, list[str]]] = {}
+    for subject, predicate, value in statements:
+        if predicate.value in (_STEP, _HORIZON) and value.kind == "literal":
+            spans.setdefault(subject.value, {}).setdefault(predicate.value, []).append(value.value)
+    for focus, span in spans.items():
+        steps, horizons = span.get(_STEP, []), span.get(_HORIZON, [])
+        if len(steps) != 1 or len(horizons) != 1:
+            continue  # none, or too many: told by other rules
+        shortest, longest = _days(steps[0], 28, 365), _days(horizons[0], 31, 366)
+        if shortest is not None and longest is not None and shortest > longest:
+            message = "the step of a forecast is not longer than its horizon"
+            yield _breach(focus, _STEP, steps[0], "forecast-order", message)
+
+
+def _days(duration: str, month: int, year: int) -> float | None:
+    """Return the length of a duration in days, with months and years of so many days; None when it is no such thing."""
+    match = _SPAN.fullmatch(duration)
+    if match is None or len(duration) > _SHOWN:
+        return None
+    years, months, days, hours, minutes, seconds = (float(each or 0) for each in match.groups())
+    return years * year + months * month + days + (hours + (minutes + seconds / 60) / 60) / 24
 
 
 def _breach(

@@ -488,3 +488,25 @@ def test_units_are_ucum_codes(unit: str, right: bool) -> None:
     lines = pod_with("https://w3id.org/drumlin/ns#unit", json.dumps(unit))
 
     assert ("unit" not in {each.rule for each in violations(lines, POD)}) is right
+
+
+@pytest.mark.parametrize(
+    ("step", "horizon", "wrong"),
+    [
+        ("PT5M", "P1D", False),
+        ("P2D", "P1D", True),
+        ("PT25H", "P1D", True),
+        ("P1M", "P30D", False),  # a month may be shorter
+        ("P1M", "P27D", True),
+        ("P1Y", "P12M", False),
+        ("PT0.5S", "PT0.4S", True),
+    ],
+)
+def test_steps_and_horizons_are_compared_where_they_can_be(step: str, horizon: str, *, wrong: bool) -> None:
+    """A step that is certainly longer than the horizon is refused; a month is 28 to 31 days."""
+    path = FIXTURES / "forecast-order.pass.jsonld"
+    document = {**json.loads(path.read_bytes()), "step": step, "horizon": horizon}
+
+    found = violations(*read(json.dumps(document).encode()))
+
+    assert [each.rule for each in found] == (["forecast-order"] if wrong else [])
