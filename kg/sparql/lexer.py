@@ -93,6 +93,13 @@ def place(text: str, position: int) -> tuple[int, int]:
     return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
 
+def token_at(text: str, line: int, column: int) -> str:
+    """Return the token that stands at a place of a text which can be cut into tokens, "" behind its end; 40 characters at most."""
+    before = text.split("\n")[: line - 1]
+    position = sum(len(each) + 1 for each in before) + column - 1
+    return next((each.text[:40] for each in tokens(text) if each.start + len(each.text) > position), "")
+
+
 def rejected(
     message: str, text: str, position: int, token: str, *, reason: str = "syntax", hint: str | None = None
 ) -> QueryRejected:

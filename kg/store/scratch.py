@@ -15,7 +15,7 @@ from kg.errors import QueryRejected
 from kg.rdf import Lines, by_graph
 from kg.sparql import forms, subselects
 from kg.sparql.forms import Operation, Written
-from kg.sparql.lexer import place
+from kg.sparql.lexer import place, token_at
 from kg.sparql.update import Solution
 from kg.store import blanks
 from kg.store.delta import Change, update_text
@@ -35,7 +35,7 @@ def parse(text: str, base: str) -> list[Operation]:
         try:
             ox.Store().update(f"{each.prologue}{_NOTHING}{each.text}", base_iri=base)
         except SyntaxError as error:
-            raise _rejected(error, each, place(text, each.start)) from error
+            raise _rejected(error, each, text) from error
         except RuntimeError:  # the graph is absent: the text does parse
             continue
     return [each.operation for each in found]
@@ -119,17 +119,19 @@ class Scratch:
             blanks.replay(self._engine, update_text([Change(graph, "", before, None, held or frozenset(), lines)]))
 
 
-def _rejected(error: SyntaxError, written: Written, begins: tuple[int, int]) -> QueryRejected:
-    """Translate a syntax error in an operation that begins at a line and column of the caller's text."""
+def _rejected(error: SyntaxError, written: Written, text: str) -> QueryRejected:
+    """Translate a syntax error in an operation of the caller's text."""
     message = str(error.msg)
     found = _POSITION.match(message)
     if found is None:
         return QueryRejected(f"the update does not parse: {message}")
+    begins = place(text, written.start)
     line, column = int(found[1]) - written.prologue.count("\n"), int(found[2])
     if line <= 1:  # its first line stands behind what was put before it
         line, column = 1, max(1, column - len(_NOTHING) + begins[1] - 1)
     line += begins[0] - 1
     said = message[found.end() :]
     return QueryRejected(
-        f"the update does not parse at line {line}, column {column}: {said}", detail={"line": line, "column": column}
+        f"the update does not parse at line {line}, column {column}: {said}",
+        detail={"line": line, "column": column, "token": token_at(text, line, column)},
     )

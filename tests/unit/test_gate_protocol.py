@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kg.errors import QueryRejected, UnsupportedSyntax
-from kg.sparql.protocol import DIRECT, FORM, GRAPHS, RESULTS, offered, read_query
+from kg.sparql.protocol import DIRECT, DIRECT_UPDATE, FORM, GRAPHS, RESULTS, offered, read_query, read_update
 from kg.store.protocol import Dataset
 
 QUERY = "SELECT ?é { ?é ?p 'a+b & c' }"
@@ -104,3 +104,52 @@ def test_any_text_arrives_as_it_was_sent(query: str, format: str | None) -> None
 
     for request in (read_query("GET", encoded, None, b""), read_query("POST", b"", FORM, encoded)):
         assert (request.query, request.format) == (query, format)
+
+
+UPDATE = "INSERT DATA { <http://é> <http://p> 'a+b & c' }"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [
+        (DIRECT_UPDATE, UPDATE.encode()),
+        ('Application/SPARQL-Update; charset="utf-8"', UPDATE.encode()),
+        (FORM, urlencode({"update": UPDATE}).encode()),
+    ],
+)
+def test_an_update_comes_by_two_ways(content_type: str, body: bytes) -> None:
+    """Directly or as a form, with the graphs that WHERE reads and the time it is given in the URL."""
+    request = read_update(b"using-graph-uri=http://a&using-named-graph-uri=http://b&timeout=1.5", content_type, body)
+
+    assert (request.update, request.dataset) == (UPDATE, Dataset(("http://a",), ("http://b",)))
+    assert request.seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    ("query_string", "content_type", "body"),
+    [
+        (b"", FORM, b""),
+        (b"", FORM, b"update=CLEAR+ALL&update=CLEAR+ALL"),
+        (b"", FORM, b"query=ASK+%7B%7D"),
+        (b"update=CLEAR+ALL", DIRECT_UPDATE, b"CLEAR ALL"),
+        (b"update=CLEAR+ALL", FORM, b""),
+        (b"", DIRECT_UPDATE, "CLEAR ALL".encode("utf-16")),
+        (b"", f"{DIRECT_UPDATE}; charset=utf-16", b"CLEAR ALL"),
+        (b"timeout=soon", DIRECT_UPDATE, b"CLEAR ALL"),
+        (b"timeout=-1", DIRECT_UPDATE, b"CLEAR ALL"),
+        (b"timeout=nan", DIRECT_UPDATE, b"CLEAR ALL"),
+    ],
+)
+def test_an_update_that_breaks_the_protocol_is_refused(query_string: bytes, content_type: str, body: bytes) -> None:
+    """No update, two, one in the URL, another encoding, no time: refused, never guessed at."""
+    with pytest.raises(QueryRejected):
+        read_update(query_string, content_type, body)
+
+
+@pytest.mark.parametrize("content_type", [None, "text/plain", "application/sparql-query"])
+def test_an_update_needs_one_of_two_content_types(content_type: str | None) -> None:
+    """Anything else is 415, with the two that are taken."""
+    with pytest.raises(UnsupportedSyntax) as caught:
+        read_update(b"", content_type, b"CLEAR ALL")
+
+    assert caught.value.detail["offered"] == [DIRECT_UPDATE, FORM]

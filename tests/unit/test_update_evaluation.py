@@ -281,8 +281,10 @@ def test_a_syntax_error_says_where(text: str, line: int, column: int | None) -> 
     with pytest.raises(QueryRejected) as caught:
         run(text, world())
 
+    assert caught.value.reason == "syntax"
     if column is not None:
         assert (caught.value.detail["line"], caught.value.detail["column"]) == (line, column)
+        assert caught.value.detail["token"] in text
 
 
 def test_too_many_operations_are_refused() -> None:
