@@ -6,6 +6,7 @@ Each term has its own anchor, so that its IRI, followed in a browser, ends at it
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
@@ -88,9 +89,21 @@ def _term(iri: str, about: Statements) -> str:
     return (
         f'<article id="{name}"><h3><a href="#{name}">{name}</a> <small>{notes}</small></h3>'
         f"<p>{html.escape(_text(said, f'{_RDFS}comment'))}</p>"
-        f'<p class="example">{html.escape(_text(said, f"{_SKOS}example"))}</p>'
+        f'<p class="example">{html.escape(_text(said, f"{_SKOS}example"))}</p>{_sample(iri)}'
         f"<dl>{''.join(rows)}</dl></article>"
     )
+
+
+@cache
+def _samples() -> Mapping[str, str]:
+    found: dict[str, str] = json.loads(files("ontology").joinpath("examples.json").read_bytes())
+    return found
+
+
+def _sample(iri: str) -> str:
+    """Show a statement of the sample cluster that uses the term, where there is one."""
+    statement = _samples().get(iri.removeprefix(NAMESPACE))
+    return f'<p class="sample">{html.escape(statement)}</p>' if statement else ""
 
 
 def _pointing(iri: str, predicate: str, about: Statements) -> Iterable[str]:
@@ -124,8 +137,9 @@ svg {{ max-width: 100%; height: auto }}
 article {{ border-top: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .5rem 0 }}
 article:target {{ background: color-mix(in srgb, Highlight 20%, transparent) }}
 h3 {{ margin: .25rem 0; font-family: ui-monospace, monospace }} h3 small {{ font-weight: normal; font-family: system-ui }}
-p {{ margin: .25rem 0 }} .example {{ font-family: ui-monospace, monospace; font-size: 14px; opacity: .8 }}
-.example::before {{ content: "e.g. "; font-family: system-ui }}
+p {{ margin: .25rem 0 }} .example, .sample {{ font-size: 14px; opacity: .8; overflow-wrap: anywhere }}
+.example::before {{ content: "e.g. " }} .sample::before {{ content: "in the sample cluster: " }}
+.sample {{ font-family: ui-monospace, monospace }} .sample::before {{ font-family: system-ui }}
 dl {{ display: grid; grid-template-columns: 8rem 1fr; gap: 0 .5rem; margin: .25rem 0; font-size: 14px }} dd {{ margin: 0 }}
 </style>
 <h1>{title}</h1>

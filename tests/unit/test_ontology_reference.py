@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
@@ -85,3 +86,18 @@ def test_the_picture_shows_declared_classes_and_properties() -> None:
     assert len(boxes) > 15
     assert boxes <= vocabulary.CLASSES
     assert arrows <= vocabulary.PROPERTIES | {"partOf", "hasPart", "distribution", "accessService", "derivedFrom"}
+
+
+def test_most_terms_are_shown_in_a_statement_of_the_sample_cluster() -> None:
+    """Each statement uses the term it stands for, by its name, and is on the page; what is gone from the ontology is not there."""
+    samples = json.loads((ROOT / "examples.json").read_bytes())
+    text = "".join(FOUND.text)
+
+    assert samples.keys() <= TERMS
+    assert len(samples) > 100
+    for name, statement in samples.items():
+        subject, path, value = statement.split(" ", 2)
+        assert name in (path, value), statement
+        assert "/" in subject
+        assert statement in text
+        assert "canary" not in statement.lower()
