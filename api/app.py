@@ -27,6 +27,7 @@ from api.routes import (
     logs,
     ontology,
     operations,
+    queries,
     resolve,
     search,
     sparql,
@@ -35,6 +36,7 @@ from api.routes import (
     subgraphs,
     update,
 )
+from queries.catalogue import Catalogue
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -82,6 +84,7 @@ def create_app(parts: Parts) -> FastAPI:
         logs,
     ):
         app.include_router(routes.router)
+    app.include_router(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
     if parts.asking:
         app.add_middleware(Hot, parts=parts, asking=parts.asking, metrics=app.state.metrics)
     app.add_middleware(Observed, metrics=app.state.metrics)

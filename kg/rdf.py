@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import pyoxigraph as ox
 
-from kg.errors import InvalidDocument, UnsupportedSyntax
+from kg.errors import InvalidDocument, QueryRejected, UnsupportedSyntax
 
 Lines = frozenset[str]
 
@@ -107,6 +107,18 @@ def ground(update: str, *, base: str) -> dict[str | None, Lines]:
     except SyntaxError as error:
         raise InvalidDocument(f"the update does not parse: {error.msg}") from error
     return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
+
+
+def projected(query: str) -> tuple[str, ...]:
+    """Return the variables that a SELECT yields, having the engine read it; nothing of the graph is asked.
+
+    The gate must have passed the text. Raises ``QueryRejected`` with the parser's own words.
+    """
+    try:
+        found = ox.Store().query(query)
+    except (SyntaxError, RuntimeError) as error:
+        raise QueryRejected(f"the query does not parse: {error}") from error
+    return tuple(each.value for each in found.variables) if isinstance(found, ox.QuerySolutions) else ()
 
 
 def by_graph(nquads: bytes) -> dict[str | None, Lines]:

@@ -244,6 +244,44 @@ def sparql(
         emit(answer)
 
 
+@app.command()
+def query(
+    name: Annotated[str | None, typer.Argument(help="Name of a saved query; without one they are listed.")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", "-p", help="A parameter as name=value; may be repeated.")
+    ] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Ask a saved query of the service, or list them.
+
+    **Example**: `drumlin query runs-on-node --param node=prod/-/node/edge-a-1 -o csv`
+    """
+    import kg
+    from api.cli.output import Output, emit_json, emit_rows
+
+    form = _output(output)
+    values = dict(_named(each) for each in param or ())
+    with kg.connect(url) as client:
+        if name is None:
+            listed = client.queries()
+            rows = [[each["name"], each["title"], " ".join(p["name"] for p in each["parameters"])] for each in listed]
+            emit_rows(("name", "title", "parameters"), rows, form)
+            return
+        answer = client.query(name, **values)
+    if form in (Output.json, Output.jsonld):
+        emit_json(list(answer))
+    else:
+        emit_rows(answer.columns, ([row[column] for column in answer.columns] for row in answer), form)
+
+
+def _named(given: str) -> tuple[str, str]:
+    name, equals, value = given.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{given!r} is not name=value", param_hint="--param")
+    return name, value
+
+
 def _text(query: str) -> str:
     if query == "-":
         return sys.stdin.read()

@@ -19,6 +19,8 @@ import httpx
 from kg.client import calls
 from kg.client.calls import Call, raise_for_problem
 from kg.client.entities import Identity, Metric, Summary, metrics_of
+from kg.client.finding import AsyncFinding, Finding
+from kg.client.graphs import AsyncSubgraph, Subgraph
 from kg.client.rows import Rows
 from kg.errors import ResourceNotFound, SourceUnavailable
 from kg.store.protocol import GraphWrite
@@ -57,7 +59,7 @@ def _unreachable(url: httpx.URL, error: httpx.HTTPError) -> SourceUnavailable:
     )
 
 
-class Client:
+class Client(Finding):
     """A connection to a service at ``url``; ``timeout`` is in seconds and bounds one request. Use it as a context manager."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
@@ -276,7 +278,7 @@ class Client:
             raise _unreachable(self._http.base_url, error) from error
 
 
-class AsyncClient:
+class AsyncClient(AsyncFinding):
     """The asynchronous twin of ``Client``."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
@@ -453,66 +455,6 @@ class AsyncClient:
                     yield chunk
         except httpx.TransportError as error:
             raise _unreachable(self._http.base_url, error) from error
-
-
-class Subgraph:
-    """One entity's graph at a service."""
-
-    def __init__(self, client: Client, id: str) -> None:
-        self._client = client
-        self.id = id
-
-    def get(self) -> dict[str, Any]:
-        """Return the graph as a nested JSON-LD document."""
-        return self._client.run(calls.get_subgraph(self.id))
-
-    def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
-        return self._client.run(calls.get_subgraph_text(self.id, syntax))
-
-    def put(
-        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
-    ) -> str:
-        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
-        return self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
-
-    def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
-        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
-        return self._client.run(calls.create_subgraph(self.id, document, syntax))
-
-    def delete(self, *, if_match: str | None = None) -> None:
-        """Delete the entity; a tombstone remains."""
-        self._client.run(calls.delete_subgraph(self.id, if_match))
-
-
-class AsyncSubgraph:
-    """The asynchronous twin of ``Subgraph``."""
-
-    def __init__(self, client: AsyncClient, id: str) -> None:
-        self._client = client
-        self.id = id
-
-    async def get(self) -> dict[str, Any]:
-        """Return the graph as a nested JSON-LD document."""
-        return await self._client.run(calls.get_subgraph(self.id))
-
-    async def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
-        return await self._client.run(calls.get_subgraph_text(self.id, syntax))
-
-    async def put(
-        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
-    ) -> str:
-        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
-        return await self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
-
-    async def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
-        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
-        return await self._client.run(calls.create_subgraph(self.id, document, syntax))
-
-    async def delete(self, *, if_match: str | None = None) -> None:
-        """Delete the entity; a tombstone remains."""
-        await self._client.run(calls.delete_subgraph(self.id, if_match))
 
 
 class Workload:

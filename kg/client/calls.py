@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -211,6 +212,68 @@ def audit(media_type: str) -> Call[bytes]:
     """Have the service validate its whole store and return the report as it was written."""
     headers = {"Accept": media_type}
     return Call("GET", "/admin/audit", lambda response: response.content, headers=headers, seconds=HISTORY_SECONDS)
+
+
+def queries() -> Call[list[dict[str, Any]]]:
+    """List the saved queries: name, title, parameters, columns."""
+    return Call("GET", "/queries", lambda response: _json(response)["items"])
+
+
+def query(name: str, values: Mapping[str, Any]) -> Call[Rows]:
+    """Ask a saved query; a value is sent as text (``True`` as true, a time as RFC 3339)."""
+    headers = {"Accept": "application/sparql-results+json"}
+    params = {key: _sent(value) for key, value in values.items()}
+    path = f"/queries/{quote(name, safe='')}"
+    return Call("GET", path, lambda response: Rows.from_json(_json(response)), params=params, headers=headers)
+
+
+def _sent(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def search(text: str, filters: Mapping[str, Any], **options: Any) -> Call[dict[str, Any]]:
+    """Search entities: one page of ``items`` with ``total``, ``facets`` and the cursor ``next``."""
+    params = {"q": text, **filters, **options}
+    return Call(
+        "GET", "/search", _json, params={key: value for key, value in params.items() if value not in (None, "")}
+    )
+
+
+def changes(since: str | None, filters: Mapping[str, Any]) -> Call[None]:
+    """Follow the changes of the graph; the client reads the stream itself."""
+    headers = {"Accept": "text/event-stream", **({"Last-Event-ID": since} if since is not None else {})}
+    return Call("GET", "/events", _nothing, params=_given(filters), headers=headers)
+
+
+def patch_subgraph(id: str, patch: Mapping[str, Any] | str, if_match: str | None) -> Call[str]:
+    """Change a part of one entity's graph: a merge-patch as a mapping, or ground SPARQL Update as text; reads the new ETag."""
+    merge = isinstance(patch, Mapping)
+    headers = {"Content-Type": "application/merge-patch+json" if merge else "application/sparql-update"}
+    if if_match:
+        headers["If-Match"] = if_match
+    content = msgspec.json.encode(patch) if merge else str(patch).encode()
+    return Call("PATCH", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content, repeatable=False)
+
+
+def frame_subgraph(id: str, frame: str | Mapping[str, Any], depth: int) -> Call[dict[str, Any]]:
+    """Read one entity's graph in the shape of a frame: a class's, by its name, or one's own."""
+    text = frame if isinstance(frame, str) else msgspec.json.encode(frame).decode()
+    params = {"frame": text, "depth": depth}
+    return Call("GET", f"/subgraph/{in_path(id)}", _json, params=params, headers={"Accept": "application/ld+json"})
+
+
+def around_subgraph(id: str, depth: int, include: str | None) -> Call[list[dict[str, Any]]]:
+    """Read one entity's graph with those around it, each as a nested document."""
+    params = {"depth": depth, **({"include": include} if include else {})}
+    headers = {"Accept": "application/ld+json"}
+    return Call("GET", f"/subgraph/{in_path(id)}", _documents, params=params, headers=headers)
+
+
+def _documents(response: httpx.Response) -> list[dict[str, Any]]:
+    body = _json(response)
+    return [graph["@graph"][0] for graph in body["@graph"]] if "@graph" in body else [body]
 
 
 def about() -> Call[dict[str, Any]]:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import kg
 from kg.client import AsyncClient, AsyncSubgraph, AsyncWorkload, Client, Subgraph, Workload
+from kg.client.finding import AsyncFinding, Finding
 from kg.errors import (
     AlreadyExists,
     Conflict,
+    EventsGone,
     PreconditionFailed,
     ResourceGone,
     ResourceNotFound,
@@ -23,7 +27,7 @@ from kg.errors import (
     SourceUnavailable,
 )
 from kg.store.protocol import GraphWrite
-from tests.service.conftest import Service
+from tests.service.conftest import Service, serving
 from tests.service.test_subgraph import forecast
 
 CHECKOUT = "prod/payments/deployment/checkout"
@@ -152,8 +156,82 @@ def test_the_asynchronous_twin_does_the_same(service: Service) -> None:
     asyncio.run(ask())
 
 
+def test_the_client_finds_patches_and_follows(client: kg.Client) -> None:
+    """Search, patch, frame, around and changes do over HTTP what they say."""
+    assert client.search("checkout", type=["Deployment", "Pod"])["items"][0]["name"] == "checkout"
+    assert client.search(namespace="payments", type="Workload")["total"] == len(client.workloads(namespace="payments"))
+    name = uuid.uuid4().hex
+    handle = client.subgraph(f"forecast/{name}")
+    changes = client.changes(since=client.ready()["generation"], type="Forecast")
+    etag = handle.create(forecast(name))
+    newer = handle.patch({"model": "b", "trainedTo": None}, if_match=etag)
+    handle.patch('INSERT DATA { <> <http://purl.org/dc/terms/description> "x" }')
+    with pytest.raises(PreconditionFailed):
+        handle.patch({"model": "c"}, if_match=newer)
+    assert (handle.get()["model"], handle.get()["description"]) == ("b", "x")
+    found = [next(changes) for _ in range(3)]
+    assert [each["subject"] for each in found] == [f"forecast/{name}"] * 3
+    assert next(client.changes(since=found[0]["id"]))["id"] == found[1]["id"]
+    with pytest.raises(EventsGone):
+        next(client.changes(since=10**9))
+    checkout = client.subgraph(CHECKOUT)
+    assert checkout.frame("Deployment")["name"] == "checkout"
+    around = checkout.around(include="partOf")
+    assert [each["type"] for each in around] == ["Deployment", "Namespace"]
+
+
+def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
+    """A client that follows changes while the service is killed and started again gets each change once."""
+    port = str(free_port())
+    options = ("--store", str(tmp_path / "store"), "--port", port)
+    seen: list[str] = []
+    with kg.connect(f"http://127.0.0.1:{port}") as client:
+        with serving(*options) as first:
+            changes = client.changes(since=0)
+            client.subgraph("forecast/a").create(forecast("a"))
+            seen += iter(lambda: next(changes)["subject"], "forecast/a")
+            first.process.kill()
+            first.process.wait()
+        with serving(*options):
+            client.subgraph("forecast/b").create(forecast("b"))
+            seen += ["forecast/a", *iter(lambda: next(changes)["subject"], "forecast/b"), "forecast/b"]
+            with kg.connect(client.url) as other:
+                everything = other.changes(since=0)
+                assert [next(everything)["subject"] for _ in seen] == seen
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_the_twin_finds_and_follows_too(service: Service) -> None:
+    """AsyncClient searches, asks, patches and follows like Client."""
+
+    async def ask() -> None:
+        name = uuid.uuid4().hex
+        async with kg.connect_async(service.url) as client:
+            assert (await client.search("checkout"))["items"][0]["name"] == "checkout"
+            assert await client.query("classes")
+            assert await client.queries()
+            since = (await client.ready())["generation"]
+            handle = client.subgraph(f"forecast/{name}")
+            await handle.put(forecast(name))
+            await handle.patch({"model": "b"})
+            assert (await handle.around(1))[0]["model"] == "b"
+            assert (await handle.frame("Forecast"))["model"] == "b"
+            async for change in client.changes(since=since, owner="user"):
+                assert change["subject"] == f"forecast/{name}"
+                break
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize(
-    ("plain", "twin"), [(Client, AsyncClient), (Subgraph, AsyncSubgraph), (Workload, AsyncWorkload)]
+    ("plain", "twin"),
+    [(Client, AsyncClient), (Subgraph, AsyncSubgraph), (Workload, AsyncWorkload), (Finding, AsyncFinding)],
 )
 def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, twin: type) -> None:
     """No operation is missing on either side, and each takes the same parameters."""

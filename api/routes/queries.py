@@ -1,0 +1,171 @@
+"""``/queries``: the saved queries, each a typed end point of its own. Which there are is known when the application is made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Depends, Header, Query, Request
+from pydantic import WithJsonSchema
+from starlette.responses import Response, StreamingResponse
+
+from api.assembly import Parts, parts
+from api.negotiation import choose
+from api.problems import NotAcceptable
+from kg.errors import InvalidInput, TooLarge
+from kg.sparql import gate
+from queries.catalogue import Catalogue, Parameter, SavedQuery
+
+Service = Annotated[Parts, Depends(parts)]
+JSON, RESULTS, CSV, TSV = "application/json", "application/sparql-results+json", "text/csv", "text/tab-separated-values"
+SPARQL = "application/sparql-query"
+_OFFERED = (JSON, CSV, RESULTS, TSV, SPARQL)
+_FORMATS = {"json": JSON, "csv": CSV, "tsv": TSV, "srj": RESULTS, "rq": SPARQL}
+MAX_JSON_ROWS = 100_000
+_PREFIX = "parameter_"  # a parameter may bear a word of Python (from)
+
+_SCHEMAS: Mapping[str, dict[str, Any]] = {
+    "integer": {"type": "integer"},
+    "decimal": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "dateTime": {"type": "string", "format": "date-time"},
+}
+
+
+def router_of(catalogue: Catalogue) -> APIRouter:
+    """Make the routes: the list, and one for each query."""
+    router = APIRouter(tags=["queries"])
+    router.add_api_route("/queries", _listing(catalogue), methods=["GET"], summary="List the saved queries")
+    for query in catalogue.queries.values():
+        router.add_api_route(
+            f"/queries/{query.name}",
+            _endpoint(query),
+            methods=["GET"],
+            summary=query.title,
+            description=_described(query),
+            operation_id=f"query_{query.name.replace('-', '_')}",
+            response_class=Response,
+            responses={200: {"content": {each: {} for each in _OFFERED}}},
+        )
+    router.add_api_route("/queries/{name}", _unknown(catalogue), methods=["GET"], include_in_schema=False)
+    return router
+
+
+def _listing(catalogue: Catalogue) -> Callable[[], dict[str, Any]]:
+    def list_queries() -> dict[str, Any]:
+        """Return each query's name, title, parameters and columns."""
+        told = [msgspec.to_builtins(each) for each in catalogue.queries.values()]
+        return {"items": [{key: value for key, value in each.items() if key != "text"} for each in told]}
+
+    return list_queries
+
+
+def _unknown(catalogue: Catalogue) -> Callable[[str], None]:
+    def unknown(name: str) -> None:
+        catalogue.get(name)
+
+    return unknown
+
+
+def _described(query: SavedQuery) -> str:
+    columns = "\n".join(f"* `{each.name}`: {each.description}" for each in query.columns)
+    return f"{query.description}\n\nColumns:\n{columns}"
+
+
+def _endpoint(query: SavedQuery) -> Callable[..., Response]:
+    """Return a function whose signature is the query's: FastAPI makes the documentation of it."""
+
+    def ask(request: Request, service: Parts, accept: str | None, wanted: str | None, **given: str | None) -> Response:
+        given = {name.removeprefix(_PREFIX): value for name, value in given.items()}
+        if unknown := sorted({*request.query_params} - {*given, "format"}):
+            raise InvalidInput(
+                f"{query.name} has no parameter {unknown[0][:64]!r}", hint=f"it takes {', '.join(given) or 'none'}"
+            )
+        return _answer(
+            service, query, {name: value for name, value in given.items() if value is not None}, accept, wanted
+        )
+
+    fixed = {
+        "request": Request,
+        "service": Service,
+        "accept": Annotated[str | None, Header()],
+        "wanted": Annotated[
+            str | None, Query(alias="format", description="json, csv, tsv, srj or rq; wins over Accept.")
+        ],
+    }
+    kind = inspect.Parameter.KEYWORD_ONLY
+    ask.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            *(
+                inspect.Parameter(_PREFIX + each.name, kind, annotation=_annotated(each), **_default(each))
+                for each in query.parameters
+            ),
+            *(
+                inspect.Parameter(
+                    name, kind, annotation=note, **({"default": None} if name in ("accept", "wanted") else {})
+                )
+                for name, note in fixed.items()
+            ),
+        ],
+        return_annotation=Response,
+    )
+    return ask
+
+
+def _annotated(parameter: Parameter) -> Any:
+    schema = _SCHEMAS.get(parameter.type, {"type": "string"})
+    return Annotated[
+        str,
+        WithJsonSchema(schema),
+        Query(alias=parameter.name, description=f"{parameter.description} ({parameter.type})"),
+    ]
+
+
+def _default(parameter: Parameter) -> dict[str, Any]:
+    return {} if parameter.default is None else {"default": parameter.default}
+
+
+def _answer(
+    service: Parts, query: SavedQuery, values: Mapping[str, str], accept: str | None, wanted: str | None
+) -> Response:
+    if wanted and wanted not in _FORMATS:
+        raise NotAcceptable(f"format {wanted[:64]!r} is not offered", detail={"offered": list(_FORMATS)})
+    media_type = _FORMATS[wanted] if wanted else choose(accept, _OFFERED)
+    text = query.bound(values, service.iris)
+    if media_type == SPARQL:
+        return Response(text, media_type=SPARQL)
+    gated = gate.check(text, max_bytes=service.settings.query_bytes)
+    kind = RESULTS if media_type == JSON else media_type
+    answer = service.store.answer(gated.text, media_type=kind, base=service.settings.base)
+    headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
+    if media_type != JSON:
+        return StreamingResponse(answer.chunks, media_type=media_type, headers=headers)
+    return Response(_plain(query, b"".join(answer.chunks)), media_type=JSON, headers=headers)
+
+
+def _plain(query: SavedQuery, results: bytes) -> bytes:
+    """Write rows as plain objects: what is unbound is absent, numbers and booleans are JSON's own."""
+    body = msgspec.json.decode(results)
+    rows = body["results"]["bindings"]
+    if len(rows) > MAX_JSON_ROWS:
+        raise TooLarge(
+            f"{len(rows):,} rows are too many for JSON; the limit is {MAX_JSON_ROWS:,}", hint="ask for format=csv"
+        )
+    plain = [{name: _value(term) for name, term in row.items()} for row in rows]
+    return msgspec.json.encode({"query": query.name, "columns": body["head"]["vars"], "rows": plain})
+
+
+def _value(term: Mapping[str, str]) -> Any:
+    name = term.get("datatype", "").rpartition("#")[2]
+    text = term["value"]
+    if name == "boolean":
+        return text in ("true", "1")
+    if name in ("integer", "decimal", "double", "float"):
+        try:
+            return int(text) if name == "integer" else float(text) if isfinite(float(text)) else text
+        except ValueError:
+            return text  # ill-typed in the data: the text is the truth
+    return text
