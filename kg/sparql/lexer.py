@@ -94,10 +94,14 @@ def place(text: str, position: int) -> tuple[int, int]:
 
 
 def token_at(text: str, line: int, column: int) -> str:
-    """Return the token that stands at a place of a text which can be cut into tokens, "" behind its end; 40 characters at most."""
-    before = text.split("\n")[: line - 1]
-    position = sum(len(each) + 1 for each in before) + column - 1
-    return next((each.text[:40] for each in tokens(text) if each.start + len(each.text) > position), "")
+    """Return the token at a place of a text that can be cut into tokens, the last one behind its end; 40 characters at most."""
+    position = sum(len(each) + 1 for each in text.split("\n")[: line - 1]) + column - 1
+    last = ""
+    for token in tokens(text):
+        last = token.text[:40]
+        if token.start + len(token.text) > position:
+            break
+    return last
 
 
 def rejected(

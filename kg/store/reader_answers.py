@@ -20,6 +20,7 @@ import structlog
 
 from kg.errors import DrumlinError, QueryRejected, ReaderLost
 from kg.sparql.dataset import choose
+from kg.sparql.lexer import token_at
 from kg.store import frames
 from kg.store.protocol import Answer, Dataset, Visible
 from kg.store.querying import Chosen
@@ -146,6 +147,10 @@ class _Exchange:
             return payload
         if kind == b"X":
             error = failure(payload)
+            if "line" in error.detail:
+                error.detail["token"] = token_at(
+                    self._question.chosen.text, error.detail["line"], error.detail["column"]
+                )
             self._end("rejected")
             raise error
         self._end("answered")

@@ -91,11 +91,11 @@ def test_protocol_parameters_narrow_the_dataset(http: httpx.Client) -> None:
 
 
 def test_a_syntax_error_says_where(http: httpx.Client) -> None:
-    """A malformed query gives 400 with line and column."""
+    """A malformed query gives 400 with line, column and token."""
     answer = http.get("/sparql", params={"query": "SELECT * WHERE {\n ?s ?p }"})
     assert answer.status_code == 400
     body = answer.json()
-    assert (body["title"], body["line"]) == ("Query rejected", 2)
+    assert (body["title"], body["line"], body["token"]) == ("Query rejected", 2, "}")
     assert body["column"] >= 1
 
 
