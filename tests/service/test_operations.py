@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -118,6 +120,42 @@ def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
     assert float(told["drumlin_store_batch_size_sum"]) >= 4
     assert float(told["drumlin_store_wal_bytes"]) > 0
     assert float(told["drumlin_store_bytes"]) > 1000
+
+
+def test_a_full_disk_is_507_until_there_is_room(tmp_path: Path) -> None:
+    """Writes say that the disk is full, reads go on, and with room alone writes go through again."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a tmpfs cannot be mounted here: run as root")
+    try:
+        with serving("--store", str(disk / "store")) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+            put_some(http, 0).raise_for_status()
+            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+            ballast = disk / "ballast"
+            ballast.write_bytes(bytes(free - (1 << 20)))
+            answers = [put_some(http, 1)]
+            while answers[-1].status_code in (201, 204):
+                answers.append(put_some(http, len(answers) + 1))
+            assert answers[-1].status_code == 507, answers[-1].text
+            assert answers[-1].json()["type"].endswith("/store-full")
+            assert put_some(http, 0).status_code in (204, 507)
+            assert http.get("/subgraph/domain/full-0").status_code == 200
+            assert http.get(f"/subgraph/domain/full-{len(answers)}").status_code == 404
+
+            ballast.unlink()
+            assert put_some(http, len(answers)).status_code == 201
+            assert all(http.get(f"/subgraph/domain/full-{n}").status_code == 200 for n in range(len(answers) + 1))
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def put_some(http: httpx.Client, number: int) -> httpx.Response:
+    """PUT a graph of about 50 kB."""
+    name = f"domain/full-{number}"
+    document = {"@context": jsonld.CONTEXT_IRI, "id": f"{BASE}/id/{name}", "type": "Domain", "name": "x" * 50_000}
+    return http.put(f"/subgraph/{name}", json=document, headers=LD)
 
 
 def test_sixteen_clients_count_through_if_match_and_lose_nothing() -> None:
