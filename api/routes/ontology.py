@@ -16,6 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from api import reference
 from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax
+from api.representations import matches
 from kg import alignment, jsonld, rdf
 from kg.rdf import NTRIPLES, TURTLE, syntax_named
 
@@ -41,8 +42,7 @@ def _cached(content: bytes, media_type: str, if_none_match: str | None, age: str
     """Answer with an ETag of the content, or 304 when the client has it."""
     etag = f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'
     headers = {"ETag": etag, "Cache-Control": age, "Vary": "Accept"}
-    known = [each.strip().removeprefix("W/") for each in (if_none_match or "").split(",")]
-    if etag in known or "*" in known:
+    if matches(if_none_match, etag):
         return Response(status_code=304, headers=headers)
     return Response(content, media_type=media_type, headers=headers)
 
