@@ -74,8 +74,8 @@ class Report:
 def audit(graphs: Iterable[tuple[str, Lines]], iris: Iris, progress: Progress | None = None) -> Report:
     """Validate all graphs of a store, as ``Store.export`` gives them; foreign ones are counted and left alone.
 
-    About 10 s of processor time for a million statements; keeps in memory the names of the graphs and what they link to. One graph adds as many
-    violations as one write would be told (``kg.validation.MAX_VIOLATIONS``).
+    About 10 s of processor time for a million statements. Keeps in memory the names of the graphs and what they link to.
+    One graph adds as many violations as one write would be told (``kg.validation.MAX_VIOLATIONS``).
     """
     report = Report()
     known: set[str] = set()
