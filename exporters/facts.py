@@ -32,6 +32,8 @@ class Facts:
         """Replace all that ``teller`` has told; return the readers of what differs."""
         new = dict(facts)
         old = self._by.get(teller, {})
+        if old == new:
+            return set()
         if new:
             self._by[teller] = new
         else:
@@ -57,13 +59,14 @@ class Facts:
         """Return everything told on ``topic``, in the order of the tellers, and note the reader."""
         self._readers[topic].add(reader)
         self._read.setdefault(reader, set()).add(topic)
-        told = self._told.get(topic)
-        return [told[teller] for teller in sorted(told)] if told else []
+        return self.on(topic)
 
     def on(self, topic: Topic) -> list[Any]:
         """Return everything told on ``topic`` without noting a reader."""
-        told = self._told.get(topic, {})
-        return [told[teller] for teller in sorted(told)]
+        told = self._told.get(topic)
+        if not told:
+            return []
+        return [told[teller] for teller in sorted(told)] if len(told) > 1 else [*told.values()]
 
     def readers(self, topic: Topic) -> set[str]:
         """Return who has read ``topic``."""

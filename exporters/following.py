@@ -10,6 +10,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,9 +24,9 @@ from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, S
 from exporters.recall import recall, runs_of
 from exporters.sink import Sink, batched, write
 from exporters.tombstones import remains
-from kg.errors import DrumlinError
+from kg.errors import DrumlinError, GraphOwned
 from kg.jsonld import lines
-from kg.store.protocol import GraphWrite
+from kg.store.protocol import GraphWrite, Written
 from kg.telemetry.datasources import Datasource
 
 log = structlog.get_logger()
@@ -126,8 +127,7 @@ class Following:
         now = time.monotonic()
         ready = [each for each in self._entities.dirty if everything or not self.gathered or self._due_at(each) <= now]
         self._entities.dirty.difference_update(ready)
-        for batch in batched(sorted(ready)):  # rendered graphs are many times larger than their manifests
-            self._apply(self._rendered(batch))
+        self._write(ready)
         self._open_windows(ready)
         self.gathered = True
 
@@ -178,8 +178,30 @@ class Following:
                 found += [write] if write else []
         return found
 
+    def _write(self, graphs: list[str]) -> None:
+        """Render and write in batches, since rendered graphs are many times larger than their manifests.
+
+        While the store writes one batch, outside of Python for the most part, the next is rendered.
+        """
+        batches = list(batched(sorted(graphs)))
+        if len(batches) <= 1:
+            for batch in batches:
+                self._apply(self._rendered(batch))
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="write") as writer:
+            writing = None
+            for batch in batches:
+                writes = self._rendered(batch)
+                if writing:
+                    self._account(*writing.result())
+                writing = writer.submit(write, self._sink, writes)
+            if writing:
+                self._account(*writing.result())
+
     def _apply(self, writes: list[GraphWrite]) -> None:
-        written, refused = write(self._sink, writes)
+        self._account(*write(self._sink, writes))
+
+    def _account(self, written: list[Written], refused: list[GraphOwned]) -> None:
         for error in refused:
             if error.detail["graph"] not in self._refused:  # once; the object may change every second
                 self._reject(Rejected(error.detail["graph"], str(error)))

@@ -31,7 +31,7 @@ from kg.iris import is_own_group
 from kg.jsonld import NodeDocument
 
 
-class OwnerReference(msgspec.Struct, frozen=True):
+class OwnerReference(msgspec.Struct, frozen=True, gc=False):
     """Who manages an object (meta/v1 OwnerReference); ``uid`` decides, the names are its fallback."""
 
     apiVersion: str
@@ -41,7 +41,7 @@ class OwnerReference(msgspec.Struct, frozen=True):
     controller: bool = False
 
 
-class Metadata(msgspec.Struct, frozen=True):
+class Metadata(msgspec.Struct, frozen=True, gc=False):
     """The part of meta/v1 ObjectMeta that is taken from every kind; all else, annotations too, is never parsed."""
 
     name: str

@@ -17,13 +17,13 @@ SCRAPE = "prometheus.io/scrape"
 """The annotation by which a pod or Service asks a Prometheus to scrape it."""
 
 
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
+class Projection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An object of any kind: its metadata, and below it what the kind's own projection names."""
 
     metadata: Metadata
 
 
-class GroupAnnotations(msgspec.Struct, frozen=True):
+class GroupAnnotations(msgspec.Struct, frozen=True, gc=False):
     """What Helm and Argo CD write on what they install: the release, and the application that tracks it."""
 
     release: str | None = msgspec.field(default=None, name="meta.helm.sh/release-name")
@@ -36,13 +36,13 @@ class InstalledMetadata(Metadata, frozen=True):
     annotations: GroupAnnotations | None = None
 
 
-class Installed(msgspec.Struct, frozen=True, kw_only=True):
+class Installed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A workload: its metadata, and below it what the kind's own projection names."""
 
     metadata: InstalledMetadata
 
 
-class Resources(msgspec.Struct, frozen=True):
+class Resources(msgspec.Struct, frozen=True, gc=False):
     """Amounts of the resources that the graph knows, as written."""
 
     cpu: Written | None = None
@@ -50,14 +50,14 @@ class Resources(msgspec.Struct, frozen=True):
     gpu: Written | None = msgspec.field(default=None, name="nvidia.com/gpu")
 
 
-class Demand(msgspec.Struct, frozen=True):
+class Demand(msgspec.Struct, frozen=True, gc=False):
     """What a container or pod asks for and what it may use at most."""
 
     requests: Resources | None = None
     limits: Resources | None = None
 
 
-class Container(msgspec.Struct, frozen=True):
+class Container(msgspec.Struct, frozen=True, gc=False):
     """One container of a pod (template)."""
 
     name: str
@@ -66,19 +66,19 @@ class Container(msgspec.Struct, frozen=True):
     restartPolicy: str | None = None
 
 
-class ClaimVolume(msgspec.Struct, frozen=True):
+class ClaimVolume(msgspec.Struct, frozen=True, gc=False):
     """A volume's reference to a claim."""
 
     claimName: str
 
 
-class Volume(msgspec.Struct, frozen=True):
+class Volume(msgspec.Struct, frozen=True, gc=False):
     """A volume of a pod, as far as it is a claim."""
 
     persistentVolumeClaim: ClaimVolume | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True):
+class PodSpec(msgspec.Struct, frozen=True, gc=False):
     """What pods and pod templates have in common."""
 
     containers: tuple[Container, ...] = ()
@@ -92,7 +92,7 @@ class PodSpec(msgspec.Struct, frozen=True):
         return [*self.containers, *(each for each in self.initContainers or () if is_sidecar(each))]
 
 
-class ScrapeAnnotation(msgspec.Struct, frozen=True):
+class ScrapeAnnotation(msgspec.Struct, frozen=True, gc=False):
     """Whether a Prometheus is asked to scrape."""
 
     scrape: str | None = msgspec.field(default=None, name=SCRAPE)
@@ -104,21 +104,21 @@ class TemplateAnnotations(ScrapeAnnotation, frozen=True):
     injection: str | None = msgspec.field(default=None, name=INJECTION)
 
 
-class TemplateMetadata(msgspec.Struct, frozen=True):
+class TemplateMetadata(msgspec.Struct, frozen=True, gc=False):
     """Labels by which Services select, and the requests for a logging sidecar and to be scraped."""
 
     labels: dict[str, str] | None = None
     annotations: TemplateAnnotations | None = None
 
 
-class PodTemplate(msgspec.Struct, frozen=True):
+class PodTemplate(msgspec.Struct, frozen=True, gc=False):
     """The pods that a workload makes."""
 
     metadata: TemplateMetadata | None = None
     spec: PodSpec = PodSpec()
 
 
-class Condition(msgspec.Struct, frozen=True):
+class Condition(msgspec.Struct, frozen=True, gc=False):
     """A condition without its times and message: they change while nothing does."""
 
     type: str

@@ -125,7 +125,7 @@ class _Shape:
             if shape.inside
         }
         space = {"__post_init__": _looking_inside(inner)} if inner else {}
-        return msgspec.defstruct(name, fields, bases=(base,), frozen=True, kw_only=True, namespace=space)
+        return msgspec.defstruct(name, fields, bases=(base,), frozen=True, gc=False, kw_only=True, namespace=space)
 
 
 def _attribute(member: str) -> str:
@@ -158,7 +158,7 @@ def projection(name: str, paths: Sequence[Path], selectors: Sequence[Path] = ())
         whole.add(each, LabelSelector)
     metadata = whole.members.pop("metadata", _Shape()).struct(f"{name}Metadata", Metadata, _METADATA)
     made = whole.struct(name)
-    return msgspec.defstruct(name, [("metadata", metadata)], bases=(made,), frozen=True, kw_only=True)
+    return msgspec.defstruct(name, [("metadata", metadata)], bases=(made,), frozen=True, gc=False, kw_only=True)
 
 
 _METADATA = frozenset(Metadata.__struct_fields__)

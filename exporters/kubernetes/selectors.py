@@ -15,7 +15,7 @@ from exporters.protocol import Topic
 Labels = Mapping[str, str]
 
 
-class Requirement(msgspec.Struct, frozen=True):
+class Requirement(msgspec.Struct, frozen=True, gc=False):
     """One of ``matchExpressions``."""
 
     key: str
@@ -37,7 +37,7 @@ class Requirement(msgspec.Struct, frozen=True):
         return False
 
 
-class LabelSelector(msgspec.Struct, frozen=True):
+class LabelSelector(msgspec.Struct, frozen=True, gc=False):
     """All of ``matchLabels`` and all of ``matchExpressions``."""
 
     matchLabels: dict[str, str] | None = None

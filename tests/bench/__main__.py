@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, load, subgraph, writes
+from tests.bench import fuzz, history, kill, kubernetes, load, subgraph, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
@@ -15,6 +15,7 @@ BENCHES = {
     "subgraph": subgraph.run,
     "history": history.run,
     "kill": kill.run,
+    "kubernetes": kubernetes.run,
     "writes": writes.run,
 }
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporters.kubernetes.mappings import kinds_of
@@ -83,6 +83,7 @@ PATHS = (
 )
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(OBJECT)
 def test_a_projection_gives_what_a_plain_reading_gives(document: dict[str, Any]) -> None:
     """Typed structs made from paths find the values that the paths find in the plain JSON, and hold nothing that no path names."""

@@ -14,19 +14,19 @@ from exporters.protocol import Topic
 from kg.jsonld import NodeDocument
 
 
-class JobTemplateSpec(msgspec.Struct, frozen=True):
+class JobTemplateSpec(msgspec.Struct, frozen=True, gc=False):
     """The pods of a job to be made."""
 
     template: PodTemplate
 
 
-class JobTemplate(msgspec.Struct, frozen=True):
+class JobTemplate(msgspec.Struct, frozen=True, gc=False):
     """The jobs to be made."""
 
     spec: JobTemplateSpec
 
 
-class CronJobSpec(msgspec.Struct, frozen=True):
+class CronJobSpec(msgspec.Struct, frozen=True, gc=False):
     """When, what, and whether it is held back."""
 
     jobTemplate: JobTemplate

@@ -10,7 +10,7 @@ from exporters.kubernetes.render.workload import render_workload
 from kg.jsonld import NodeDocument
 
 
-class DaemonSetSpec(msgspec.Struct, frozen=True):
+class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
     """The template."""
 
     template: PodTemplate

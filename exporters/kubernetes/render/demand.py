@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 
-from exporters.kubernetes.manifests import Container, Demand, PodSpec, Resources, is_sidecar
+from exporters.kubernetes.manifests import Demand, PodSpec, Resources, is_sidecar
 from kg.quantities import EXACT, quantity, whole
 
 Amounts = Mapping[str, Decimal]
@@ -50,7 +50,21 @@ def effective(
     pod-level amount replaces it; the overhead of the runtime is added (to limits, only where there is one).
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
-    requests, limits = (_effective(spec, side) for side in (0, 1))
+    initial = tuple((each.resources, is_sidecar(each)) for each in spec.initContainers or ())
+    return _effective(tuple(each.resources for each in spec.containers), initial, overhead, whole_pod)
+
+
+Needs = tuple[Demand | None, ...]
+
+
+@lru_cache(maxsize=4096)  # replicas ask for the same
+def _effective(
+    containers: Needs,
+    initial: tuple[tuple[Demand | None, bool], ...],
+    overhead: Resources | None,
+    whole_pod: Demand | None,
+) -> tuple[Amounts, Amounts]:
+    requests, limits = (_side(containers, initial, side) for side in (0, 1))
     asked, most = demanded(whole_pod)
     extra = amounts(overhead)
     requests = add({**requests, **asked}, extra)
@@ -58,24 +72,20 @@ def effective(
     return requests, add(limits, {name: value for name, value in extra.items() if name in limits})
 
 
-def _effective(spec: PodSpec, side: int) -> Amounts:
+def _side(containers: Needs, initial: Iterable[tuple[Demand | None, bool]], side: int) -> Amounts:
     sidecars: Amounts = {}
-    initial: Amounts = {}
-    for container in spec.initContainers or ():
-        needs = demanded(container.resources)[side]
-        if is_sidecar(container):
+    worst: Amounts = {}
+    for demand, sidecar in initial:
+        needs = demanded(demand)[side]
+        if sidecar:
             sidecars = add(sidecars, needs)
-            initial = _larger(initial, sidecars)
+            worst = _larger(worst, sidecars)
         else:  # runs alone, beside the sidecars that were started before it
-            initial = _larger(initial, add(sidecars, needs))
-    return _larger(_sum(spec.containers, side, sidecars), initial)
-
-
-def _sum(containers: Iterable[Container], side: int, start: Amounts) -> Amounts:
-    total = start
-    for container in containers:
-        total = add(total, demanded(container.resources)[side])
-    return total
+            worst = _larger(worst, add(sidecars, needs))
+    total = sidecars
+    for demand in containers:
+        total = add(total, demanded(demand)[side])
+    return _larger(total, worst)
 
 
 def add(one: Amounts, other: Amounts) -> Amounts:

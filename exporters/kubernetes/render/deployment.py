@@ -10,14 +10,14 @@ from exporters.kubernetes.render.workload import render_workload, running
 from kg.jsonld import NodeDocument
 
 
-class DeploymentSpec(msgspec.Struct, frozen=True):
+class DeploymentSpec(msgspec.Struct, frozen=True, gc=False):
     """Size and template."""
 
     template: PodTemplate
     replicas: int | None = None
 
 
-class DeploymentStatus(msgspec.Struct, frozen=True):
+class DeploymentStatus(msgspec.Struct, frozen=True, gc=False):
     """Whether a rollout is stuck."""
 
     conditions: tuple[Condition, ...] | None = None

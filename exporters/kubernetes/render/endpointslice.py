@@ -16,7 +16,7 @@ from exporters.protocol import Topic
 _SERVICE = "kubernetes.io/service-name"
 
 
-class TargetReference(msgspec.Struct, frozen=True):
+class TargetReference(msgspec.Struct, frozen=True, gc=False):
     """What an address belongs to."""
 
     kind: str = ""
@@ -24,7 +24,7 @@ class TargetReference(msgspec.Struct, frozen=True):
     namespace: str | None = None
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class Endpoint(msgspec.Struct, frozen=True, gc=False):
     """One endpoint, without its addresses and conditions."""
 
     targetRef: TargetReference | None = None

@@ -10,7 +10,7 @@ from exporters.kubernetes.render.place import inside, referred
 from kg.jsonld import NodeDocument
 
 
-class Target(msgspec.Struct, frozen=True):
+class Target(msgspec.Struct, frozen=True, gc=False):
     """What is scaled (CrossVersionObjectReference)."""
 
     kind: str
@@ -18,7 +18,7 @@ class Target(msgspec.Struct, frozen=True):
     apiVersion: str = ""
 
 
-class AutoscalerSpec(msgspec.Struct, frozen=True):
+class AutoscalerSpec(msgspec.Struct, frozen=True, gc=False):
     """The target and its bounds. Metrics and readings change all the time and are not taken."""
 
     scaleTargetRef: Target

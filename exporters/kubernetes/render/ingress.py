@@ -12,38 +12,38 @@ from exporters.kubernetes.render.place import inside
 from kg.jsonld import NodeDocument
 
 
-class ServiceReference(msgspec.Struct, frozen=True):
+class ServiceReference(msgspec.Struct, frozen=True, gc=False):
     """The Service behind a path."""
 
     name: str
 
 
-class Backend(msgspec.Struct, frozen=True):
+class Backend(msgspec.Struct, frozen=True, gc=False):
     """Where requests go; one that is no Service is not taken."""
 
     service: ServiceReference | None = None
 
 
-class IngressPath(msgspec.Struct, frozen=True):
+class IngressPath(msgspec.Struct, frozen=True, gc=False):
     """A path of a host, as far as it names a backend."""
 
     backend: Backend = Backend()
 
 
-class HttpRule(msgspec.Struct, frozen=True):
+class HttpRule(msgspec.Struct, frozen=True, gc=False):
     """The paths of a host."""
 
     paths: tuple[IngressPath, ...] | None = None
 
 
-class IngressRule(msgspec.Struct, frozen=True):
+class IngressRule(msgspec.Struct, frozen=True, gc=False):
     """A host and its paths."""
 
     host: str | None = None
     http: HttpRule | None = None
 
 
-class IngressSpec(msgspec.Struct, frozen=True):
+class IngressSpec(msgspec.Struct, frozen=True, gc=False):
     """The rules, and where all else goes. The names of TLS secrets are not taken."""
 
     defaultBackend: Backend | None = None

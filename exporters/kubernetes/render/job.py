@@ -11,7 +11,7 @@ from exporters.protocol import Life
 from kg.jsonld import NodeDocument
 
 
-class JobSpec(msgspec.Struct, frozen=True):
+class JobSpec(msgspec.Struct, frozen=True, gc=False):
     """Size, template and whether it is held back."""
 
     template: PodTemplate
@@ -19,7 +19,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     suspend: bool | None = None
 
 
-class JobCondition(msgspec.Struct, frozen=True):
+class JobCondition(msgspec.Struct, frozen=True, gc=False):
     """A condition with the time at which it came true: the end of a Job that failed."""
 
     type: str
@@ -27,7 +27,7 @@ class JobCondition(msgspec.Struct, frozen=True):
     lastTransitionTime: str | None = None
 
 
-class JobStatus(msgspec.Struct, frozen=True):
+class JobStatus(msgspec.Struct, frozen=True, gc=False):
     """How it ended."""
 
     completionTime: str | None = None

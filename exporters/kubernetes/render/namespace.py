@@ -17,7 +17,7 @@ from kg.jsonld import NodeDocument
 DOMAIN_LABEL = "kuscia.secretflow/domain-name"
 
 
-class NamespaceStatus(msgspec.Struct, frozen=True):
+class NamespaceStatus(msgspec.Struct, frozen=True, gc=False):
     """Active, or Terminating while it is emptied."""
 
     phase: str | None = None

@@ -15,20 +15,20 @@ from kg.telemetry.describe import Subject
 _PHASE = {"True": "Ready", "False": "NotReady"}
 
 
-class NodeSystem(msgspec.Struct, frozen=True):
+class NodeSystem(msgspec.Struct, frozen=True, gc=False):
     """The machine: what schedulers match on, never its serial numbers."""
 
     architecture: str | None = None
     kubeletVersion: str | None = None
 
 
-class NodeSpec(msgspec.Struct, frozen=True):
+class NodeSpec(msgspec.Struct, frozen=True, gc=False):
     """Whether it is cordoned."""
 
     unschedulable: bool | None = None
 
 
-class NodeStatus(msgspec.Struct, frozen=True):
+class NodeStatus(msgspec.Struct, frozen=True, gc=False):
     """Readiness and size."""
 
     capacity: Resources | None = None

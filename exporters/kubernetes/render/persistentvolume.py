@@ -12,14 +12,14 @@ from kg.jsonld import NodeDocument
 from kg.quantities import pieces
 
 
-class VolumeSpec(msgspec.Struct, frozen=True):
+class VolumeSpec(msgspec.Struct, frozen=True, gc=False):
     """Size and class. Where the bytes lie (server, path, handle, secret) is not taken."""
 
     capacity: Storage | None = None
     storageClassName: str | None = None
 
 
-class VolumeStatus(msgspec.Struct, frozen=True):
+class VolumeStatus(msgspec.Struct, frozen=True, gc=False):
     """Pending, Available, Bound, Released or Failed."""
 
     phase: str | None = None

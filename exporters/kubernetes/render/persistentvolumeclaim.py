@@ -11,19 +11,19 @@ from kg.jsonld import NodeDocument
 from kg.quantities import Written, pieces
 
 
-class Storage(msgspec.Struct, frozen=True):
+class Storage(msgspec.Struct, frozen=True, gc=False):
     """An amount of storage, as written."""
 
     storage: Written | None = None
 
 
-class ClaimResources(msgspec.Struct, frozen=True):
+class ClaimResources(msgspec.Struct, frozen=True, gc=False):
     """How much is asked for."""
 
     requests: Storage | None = None
 
 
-class ClaimSpec(msgspec.Struct, frozen=True):
+class ClaimSpec(msgspec.Struct, frozen=True, gc=False):
     """The claim, and what it was given."""
 
     resources: ClaimResources | None = None
@@ -31,7 +31,7 @@ class ClaimSpec(msgspec.Struct, frozen=True):
     storageClassName: str | None = None
 
 
-class ClaimStatus(msgspec.Struct, frozen=True):
+class ClaimStatus(msgspec.Struct, frozen=True, gc=False):
     """Pending, Bound or Lost."""
 
     phase: str | None = None

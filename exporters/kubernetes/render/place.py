@@ -44,7 +44,10 @@ def inside(metadata: Metadata, kind: str, context: Context) -> dict[str, object]
 
 def controller(metadata: Metadata) -> OwnerReference | None:
     """Return the owner that manages the object; others only keep it from being collected."""
-    return next((each for each in metadata.ownerReferences or () if each.controller), None)
+    for each in metadata.ownerReferences or ():
+        if each.controller:
+            return each
+    return None
 
 
 def manager(metadata: Metadata, context: Context) -> str | None:

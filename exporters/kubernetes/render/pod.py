@@ -18,20 +18,20 @@ from exporters.runs import moment
 from kg.jsonld import NodeDocument
 
 
-class Terminated(msgspec.Struct, frozen=True):
+class Terminated(msgspec.Struct, frozen=True, gc=False):
     """How and when a container ended."""
 
     reason: str | None = None
     finishedAt: str | None = None
 
 
-class ContainerState(msgspec.Struct, frozen=True):
+class ContainerState(msgspec.Struct, frozen=True, gc=False):
     """A container's state, as far as it is an end."""
 
     terminated: Terminated | None = None
 
 
-class ContainerStatus(msgspec.Struct, frozen=True):
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
     """What the kubelet reports of one container."""
 
     name: str
@@ -47,7 +47,7 @@ class RunningPodSpec(PodSpec, frozen=True):
     resources: Demand | None = None
 
 
-class PodStatus(msgspec.Struct, frozen=True):
+class PodStatus(msgspec.Struct, frozen=True, gc=False):
     """The pod's life without its conditions."""
 
     phase: str | None = None

@@ -15,7 +15,7 @@ Amount = int | str | None
 """A number of pods, or a percentage of them."""
 
 
-class BudgetSpec(msgspec.Struct, frozen=True):
+class BudgetSpec(msgspec.Struct, frozen=True, gc=False):
     """Whose pods, and how many of them."""
 
     selector: LabelSelector | None = None

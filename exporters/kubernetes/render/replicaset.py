@@ -16,7 +16,7 @@ from exporters.protocol import Life, Topic
 from kg.jsonld import NodeDocument
 
 
-class ReplicaSetSpec(msgspec.Struct, frozen=True):
+class ReplicaSetSpec(msgspec.Struct, frozen=True, gc=False):
     """Size and template."""
 
     replicas: int | None = None

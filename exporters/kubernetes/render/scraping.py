@@ -29,14 +29,14 @@ _NAMES = ("operator.prometheus.io/name", "prometheus", "app.kubernetes.io/instan
 _COMMON = {"app.kubernetes.io/name": "prometheus", "app.kubernetes.io/managed-by": "prometheus-operator"}
 
 
-class NamespaceSelector(msgspec.Struct, frozen=True):
+class NamespaceSelector(msgspec.Struct, frozen=True, gc=False):
     """The namespaces that a monitor looks into: its own, unless it names others or any."""
 
     any: bool = False
     matchNames: tuple[str, ...] | None = None
 
 
-class MonitorSpec(msgspec.Struct, frozen=True):
+class MonitorSpec(msgspec.Struct, frozen=True, gc=False):
     """Whom it selects. Endpoints name secrets and are not taken."""
 
     selector: LabelSelector = LabelSelector()
@@ -53,7 +53,7 @@ class ScrapeConfig(Projection, frozen=True, kw_only=True):
     """What is taken from a ScrapeConfig: that it exists; its targets need not be of the cluster."""
 
 
-class PrometheusSpec(msgspec.Struct, frozen=True):
+class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
     """Which monitors it takes: by their labels, and by the labels of their namespaces (absent: its own namespace)."""
 
     serviceMonitorSelector: LabelSelector | None = None

@@ -24,14 +24,14 @@ _KINDS: dict[str, DatasourceKind] = {"prometheus": "prometheus", "loki": "loki",
 _USUAL_PORTS = ("http", "web", "http-web", "http-metrics")
 
 
-class ServicePort(msgspec.Struct, frozen=True):
+class ServicePort(msgspec.Struct, frozen=True, gc=False):
     """A port by which the Service is reached."""
 
     port: int
     name: str | None = None
 
 
-class ServiceSpec(msgspec.Struct, frozen=True):
+class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     """Whom it selects and where it is reached."""
 
     selector: dict[str, str] | None = None

@@ -14,25 +14,25 @@ from kg.jsonld import NodeDocument
 _MOST_ORDINALS = 10_000  # a typing error in replicas must not fill the graph
 
 
-class ClaimName(msgspec.Struct, frozen=True):
+class ClaimName(msgspec.Struct, frozen=True, gc=False):
     """The name of a claim template."""
 
     name: str
 
 
-class ClaimTemplate(msgspec.Struct, frozen=True):
+class ClaimTemplate(msgspec.Struct, frozen=True, gc=False):
     """A claim that each pod gets."""
 
     metadata: ClaimName
 
 
-class Ordinals(msgspec.Struct, frozen=True):
+class Ordinals(msgspec.Struct, frozen=True, gc=False):
     """The number of the first pod."""
 
     start: int = 0
 
 
-class StatefulSetSpec(msgspec.Struct, frozen=True):
+class StatefulSetSpec(msgspec.Struct, frozen=True, gc=False):
     """Size, template and claims."""
 
     template: PodTemplate
