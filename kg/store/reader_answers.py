@@ -291,11 +291,12 @@ class AsyncChunks(_Exchange, AsyncIterator[bytes]):
 async def _readable(channel: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     arrived: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(channel, _set, arrived)
+    descriptor = channel.fileno()  # asyncio looks at a socket object more closely, and slowly
+    loop.add_reader(descriptor, _set, arrived)
     try:
         await arrived
     finally:
-        loop.remove_reader(channel)
+        loop.remove_reader(descriptor)
 
 
 def _set(arrived: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, kubernetes, load, subgraph, writes
+from tests.bench import fuzz, history, kill, kubernetes, load, sparql, subgraph, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
@@ -17,6 +17,7 @@ BENCHES = {
     "kill": kill.run,
     "kubernetes": kubernetes.run,
     "writes": writes.run,
+    "sparql": sparql.run,
 }
 
 

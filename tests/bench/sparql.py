@@ -1,0 +1,325 @@
+"""``/sparql`` against ``oxigraph serve`` on the same quads, in alternating rounds, load from outside (wrk); rows 1-5 of the design's targets.
+
+The peer neither isolates queries nor can stop them, and nothing is written to it meanwhile; it is asked over the union of all graphs, too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from api.demo.prometheus import free_port
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from tests.service.conftest import BASE, Service, serving
+
+WORKLOADS, DISTINCT, ROUNDS, SECONDS = 38_000, 5_000, 3, 4
+NS = "https://w3id.org/drumlin/ns#"
+RUNAWAY = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"
+LARGE = "SELECT ?s ?p ?o { ?s ?p ?o } LIMIT 100000"
+Row = tuple[str, str, str, str, str]
+
+
+def run() -> list[Row]:
+    """Measure all rows; about four minutes."""
+    if shutil.which("wrk") is None:
+        sys.exit("wrk is not installed: apt-get install --no-install-recommends wrk")
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        _generate(directory)
+        with (
+            serving("--store", str(directory / "ours"), environment={"DRUMLIN_QUERY_KILLS": "1000"}) as ours,
+            _oxigraph(directory / "peer") as peer,
+        ):
+            return [
+                _repeated(ours, peer, directory),
+                *_distinct(ours, peer, directory),
+                *_large(ours, peer),
+                _fresh(ours),
+                *_runaway(ours),
+            ]
+
+
+# -- what is asked --------------------------------------------------------------------------------------------------------
+def _generate(directory: Path) -> None:
+    store = EmbeddedStore(directory / "ours")
+    for start in range(0, WORKLOADS, 2000):
+        writes = [
+            GraphWrite(_iri(number), frozenset(_lines(number)), "dump")
+            for number in range(start, min(start + 2000, WORKLOADS))
+        ]
+        store.apply(writes)
+    store.checkpoint(directory / "peer")
+    (directory / "ours" / "base").write_text(BASE + "\n")
+    store.close()
+
+
+def _iri(number: int) -> str:
+    return f"{BASE}/id/prod/ns-{number % 50}/deployment/app-{number}"
+
+
+def _lines(number: int) -> Iterator[str]:
+    me = _iri(number)
+    yield f"<{me}> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <{NS}Deployment> ."
+    yield f'<{me}> <{NS}name> "app-{number}" .'
+    yield f'<{me}> <{NS}namespace> "ns-{number % 50}" .'
+    yield f"<{me}> <{NS}scheduledOn> <{BASE}/id/prod/-/node/node-{number % 1000}> ."
+    yield f'<{me}> <{NS}labels> "team=t{number % 100}" .'
+    for metric in ("cpu_usage", "mem_usage", "disk_usage", "network_usage"):
+        one = f"{me}/metrics/{metric}"
+        yield f"<{me}> <{NS}metric> <{one}> ."
+        yield f'<{one}> <{NS}name> "{metric}" .'
+        yield f'<{one}> <{NS}unit> "By" .'
+        yield f'<{one}> <{NS}query> "{metric}{{pod=~\\"app-{number}-.*\\"}}" .'
+        yield f"<{one}> <{NS}datasource> <{BASE}/id/datasource/prometheus> ."
+
+
+def _queries() -> list[str]:
+    shapes = (
+        "SELECT ?p ?o WHERE {{ <{iri}> ?p ?o }}",
+        "SELECT ?name ?unit ?query WHERE {{ <{iri}> <{ns}metric> ?m . ?m <{ns}name> ?name ; <{ns}unit> ?unit ; <{ns}query> ?query }}",
+        "SELECT ?w ?node WHERE {{ ?w <{ns}name> 'app-{n}' ; a <{ns}Deployment> ; <{ns}scheduledOn> ?node }}",
+        "SELECT ?query ?source WHERE {{ ?w <{ns}name> 'app-{n}' ; <{ns}metric> ?m . ?m <{ns}name> 'cpu_usage' ; <{ns}query> ?query ; <{ns}datasource> ?source }}",
+        "SELECT ?g ?type WHERE {{ GRAPH ?g {{ <{iri}> a ?type }} }}",
+    )
+    return [shapes[n % 5].format(iri=_iri(n * 7 % WORKLOADS), ns=NS, n=n * 7 % WORKLOADS) for n in range(DISTINCT)]
+
+
+# -- wrk ------------------------------------------------------------------------------------------------------------------
+def _wrk(url: str, path: str, queries: list[str], directory: Path) -> tuple[float, float, float]:
+    """Return requests/s and the 50th and 99th percentile in ms, of 16 connections; raises when an answer is not 200."""
+    script = directory / "queries.lua"
+    paths = ",\n".join(json.dumps(f"{path}?query={quote(each, safe='')}") for each in queries)
+    script.write_text(
+        f"local paths = {{\n{paths}\n}}\nlocal at = 0\n"
+        "request = function() at = at % #paths + 1; return wrk.format('GET', paths[at], {Accept = 'application/sparql-results+json'}) end\n"
+    )
+    command = ["wrk", "-t1", "-c16", f"-d{SECONDS}s", "--latency", "-s", str(script), url]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    if "Non-2xx" in said or "Socket errors" in said:
+        raise RuntimeError(said)
+    rate = re.search(r"Requests/sec:\s+([\d.]+)", said)
+    found = {share: _milliseconds(text) for share, text in re.findall(r"(\d\d)%\s+([\d.]+\w+)", said)}
+    assert rate
+    return float(rate[1]), found["50"], found["99"]
+
+
+def _milliseconds(text: str) -> float:
+    number = float(re.sub(r"[a-z]", "", text))
+    return number / 1000 if text.endswith("us") else number if text.endswith("ms") else number * 1000
+
+
+def _repeated(ours: Service, peer: str, directory: Path) -> Row:
+    query = _queries()[1:2]
+    pairs = [
+        (_wrk(ours.url, "/sparql", query, directory), _wrk(peer, "/query", query, directory)) for _ in range(ROUNDS)
+    ]
+    return _rates("repeated query, 16 connections", pairs, "≥ 1.4")
+
+
+def _distinct(ours: Service, peer: str, directory: Path) -> list[Row]:
+    queries = _queries()
+    alone = [
+        (_wrk(ours.url, "/sparql", queries, directory), _wrk(peer, "/query", queries, directory)) for _ in range(1)
+    ]
+    pairs = []
+    for _ in range(ROUNDS):
+        with _writing(ours, 50):
+            mine = _wrk(ours.url, "/sparql", queries, directory)
+        pairs.append((mine, _wrk(peer, "/query", queries, directory)))
+    return [
+        _rates(f"{DISTINCT:,} distinct queries beside 50 writes/s", pairs, "≥ 0.4"),
+        _rates("  the same without writes (part of them cached)", alone, ""),
+    ]
+
+
+def _rates(what: str, pairs: list[tuple[tuple[float, float, float], tuple[float, float, float]]], target: str) -> Row:
+    mine, theirs = (sorted(each[side] for each in pairs)[len(pairs) // 2] for side in (0, 1))
+    shown = [f"{rate:,.0f}/s, p50 {half:.1f}, p99 {most:.1f} ms" for rate, half, most in (mine, theirs)]
+    ratio = statistics.median(ours[0] / peer[0] for ours, peer in pairs)
+    return what, shown[0], shown[1], f"{ratio:.2f}", target
+
+
+# -- one request at a time ------------------------------------------------------------------------------------------------
+def _large(ours: Service, peer: str) -> list[Row]:
+    before = _rss(ours.process.pid)
+    mine, theirs = [], []
+    for _ in range(5):
+        mine.append(_fetch(f"{ours.url}/sparql"))
+        theirs.append(_fetch(f"{peer}/query"))
+    (first, total), (peer_first, peer_total) = (
+        tuple(statistics.median(each[at] for each in found) for at in (0, 1)) for found in (mine, theirs)
+    )
+    grown = (_rss(ours.process.pid) - before) / 2**20
+    return [
+        (
+            "100k-row SELECT, total",
+            f"{total * 1000:.0f} ms",
+            f"{peer_total * 1000:.0f} ms",
+            f"{total / peer_total:.2f}",
+            "≤ 1.2",
+        ),
+        (
+            "  first byte; growth of the service's RSS",
+            f"{first * 1000:.1f} ms, {grown:+.0f} MB",
+            f"{peer_first * 1000:.1f} ms",
+            "",
+            "≤ 20 ms",
+        ),
+    ]
+
+
+def _fetch(url: str) -> tuple[float, float]:
+    began = time.perf_counter()
+    with httpx.stream(
+        "GET", url, params={"query": LARGE}, headers={"Accept": "application/sparql-results+json"}, timeout=60
+    ) as answer:
+        chunks = answer.iter_raw()
+        next(chunks)
+        first = time.perf_counter() - began
+        for _ in chunks:
+            pass
+    return first, time.perf_counter() - began
+
+
+def _fresh(ours: Service) -> Row:
+    """Each query asks for what was acknowledged last."""
+    took: list[float] = []
+    with _writing(ours, 200) as newest, httpx.Client(timeout=30) as http:
+        deadline = time.monotonic() + 2 * SECONDS
+        while time.monotonic() < deadline:
+            least = newest[0]
+            began = time.perf_counter()
+            answer = http.get(
+                f"{ours.url}/sparql",
+                params={"query": "SELECT ?v { <https://kg.example/bench> <https://kg.example/v> ?v }"},
+            )
+            took.append(time.perf_counter() - began)
+            seen = int(answer.json()["results"]["bindings"][0]["v"]["value"])
+            if seen < least:
+                raise AssertionError(f"stale: {seen} < {least}")
+            time.sleep(0.02)
+        written = newest[1]
+    return (
+        f"query beside {written / (2 * SECONDS):.0f} writes/s, strictly fresh",
+        f"p50 {_percentile(took, 50):.1f}, p99 {_percentile(took, 99):.1f} ms",
+        "",
+        "",
+        "4 / 15 ms",
+    )
+
+
+def _runaway(ours: Service) -> list[Row]:
+    late: list[float] = []
+    quiet = _paced(ours)
+    stop = threading.Event()
+
+    def again() -> None:
+        while not stop.is_set():
+            began = time.perf_counter()
+            answer = httpx.get(
+                f"{ours.url}/sparql", params={"query": f"{RUNAWAY} LIMIT {len(late) + 1}", "timeout": "1"}, timeout=30
+            )
+            late.append(time.perf_counter() - began - 1)
+            assert answer.status_code == 504
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    beside = _paced(ours)
+    stop.set()
+    thread.join()
+    return [
+        (f"{len(late)} runaways: 504 after the deadline by, at most", f"{max(late) * 1000:.0f} ms", "", "", "≤ 200 ms"),
+        (
+            "  p99 of paced queries beside one, and without",
+            f"{beside:.1f} ms",
+            f"{quiet:.1f} ms",
+            f"{beside / quiet:.2f}",
+            "≤ 3",
+        ),
+    ]
+
+
+def _paced(ours: Service) -> float:
+    took = []
+    with httpx.Client(timeout=30) as http:
+        for query in _queries()[: 100 * SECONDS]:
+            began = time.perf_counter()
+            http.get(f"{ours.url}/sparql", params={"query": query + " OFFSET 0"}).raise_for_status()
+            took.append(time.perf_counter() - began)
+            time.sleep(0.015)
+    return _percentile(took, 99)
+
+
+def _percentile(values: list[float], share: int) -> float:
+    return statistics.quantiles(values, n=100)[share - 1] * 1000
+
+
+@contextmanager
+def _writing(ours: Service, rate: int) -> Iterator[list[int]]:
+    """Write so often per second; yields [the value acknowledged last, how many]."""
+    newest, stop = [0, 0], threading.Event()
+
+    def write() -> None:
+        due = time.monotonic()
+        with httpx.Client(timeout=30) as http:
+            while not stop.is_set():
+                value = newest[0] + 1
+                content = f"<https://kg.example/bench> <https://kg.example/v> {value} ."
+                http.put(
+                    f"{ours.url}/store?graph=https://kg.example/bench",
+                    content=content,
+                    headers={"Content-Type": "text/turtle"},
+                ).raise_for_status()
+                newest[0], newest[1] = value, newest[1] + 1
+                due += 1 / rate
+                time.sleep(max(0.0, due - time.monotonic()))
+
+    newest[0] = int(time.time())
+    thread = threading.Thread(target=write)
+    thread.start()
+    while newest[1] == 0:
+        time.sleep(0.01)
+    try:
+        yield newest
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _rss(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+@contextmanager
+def _oxigraph(directory: Path) -> Iterator[str]:
+    port = free_port()
+    binary = Path(sys.executable).parent / "oxigraph"
+    process = subprocess.Popen(
+        [str(binary), "serve", "--location", str(directory), "--bind", f"127.0.0.1:{port}", "--union-default-graph"],
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(200):
+            try:
+                httpx.get(f"http://127.0.0.1:{port}/")
+                break
+            except httpx.TransportError:
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
