@@ -11,8 +11,10 @@ from typing import Any
 
 import structlog
 from fastapi import FastAPI
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.gzip import GZipMiddleware
 
-from api import problems
+from api import openapi, problems
 from api.assembly import Parts
 from api.hot import Hot
 from api.metrics import Metrics
@@ -42,6 +44,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
+           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id"]  # fmt: skip
+"""Headers that scripts of other origins may read."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -85,8 +90,13 @@ def create_app(parts: Parts) -> FastAPI:
     ):
         app.include_router(routes.router)
     app.include_router(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     if parts.asking:
         app.add_middleware(Hot, parts=parts, asking=parts.asking, metrics=app.state.metrics)
+    app.add_middleware(GZipMiddleware, minimum_size=1400, compresslevel=4)
+    if parts.settings.cors:
+        app.add_middleware(CORSMiddleware, allow_origins=parts.settings.cors, allow_methods=["*"], allow_headers=["*"],
+                           expose_headers=EXPOSED)  # fmt: skip
     app.add_middleware(Observed, metrics=app.state.metrics)
     return app
 

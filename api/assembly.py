@@ -24,9 +24,9 @@ from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
-from kg.store.remote import RemoteStore
 from kg.store.reader_answers import Asking
 from kg.store.readers import Readers
+from kg.store.remote import RemoteStore
 from kg.subgraphs import Subgraphs
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource

@@ -244,7 +244,12 @@ class Settings(BaseSettings):
         description="Bytes of finished days of series that are kept beside the store; 0 keeps none.",
     )
     document_bytes: int = Field(1024 * 1024, ge=1024, description="Largest document accepted, in bytes.")
-    queries: Path | None = Field(None, description="Directory of more saved queries (*.rq), beside those that come along.")
+    queries: Path | None = Field(
+        None, description="Directory of more saved queries (*.rq), beside those that come along."
+    )
+    cors: tuple[str, ...] = Field(
+        (), description="Origins whose web pages may call the service (https://grafana.example, or *); none when empty."
+    )
     require_if_match: bool = Field(
         False, description="Refuse (428) a write to a graph without If-Match or If-None-Match."
     )

@@ -394,10 +394,26 @@ class AsyncClient(AsyncFinding):
         self,
         entities: str | Sequence[str] | None = None,
         metrics: str | Sequence[str] = (),
-        **options: Any,
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str = "auto",
+        gaps: str = "null",
+        datasource: str | None = None,
+        **selection: str,
     ) -> Series:
-        """Fetch series through the service: a long table with ``.queries .coverage .gaps .warnings``; options as for ``Client.history``."""
-        return _series(await self.run(calls.history(entities and _many(entities), _many(metrics), **options)))
+        """Fetch series through the service; see ``Client.history``. Fetching directly is the synchronous client's."""
+        window: dict[str, Any] = {
+            "last": last,
+            "start": start,
+            "end": end,
+            "step": step,
+            "gaps": gaps,
+            "datasource": datasource,
+        }
+        call = calls.history(entities and _many(entities), _many(metrics), **{**window, **selection})
+        return _series(await self.run(call))
 
     async def explain(
         self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any

@@ -1,0 +1,97 @@
+"""The OpenAPI document is true and whole, and HTTP's own courtesies: compression, other origins, request ids."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from kg.client import calls
+from tests.service.conftest import serving
+
+NOT_OF_THE_CLIENT = re.compile(
+    r"/(queries/.+|ns(/.*)?|profiles(/.*)?|metrics|context/.*|id/.*|doc/.*|ontology|\.well-known/.*|admin/.*|store|sparql/update|)"
+)
+"""Routes that have no method: single saved queries are one method; the rest is for browsers, operators and RDF tools, who bring their own."""
+
+
+@pytest.fixture(scope="module")
+def document(service: Any) -> dict[str, Any]:
+    """Give the document of the service."""
+    found: dict[str, Any] = httpx.get(service.url + "/openapi.json").json()
+    return found
+
+
+def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """List path, method and description of every operation."""
+    return [(path, method, each) for path, item in document["paths"].items() for method, each in item.items()]
+
+
+def test_every_route_tells_what_it_does_and_how_it_fails(document: dict[str, Any]) -> None:
+    """Each has a summary, a description, a success and problem documents with an example; references lead somewhere."""
+    assert document["openapi"].startswith("3.1")
+    for path, method, each in operations(document):
+        assert each.get("summary"), path
+        assert each.get("description"), path
+        statuses = {int(status) for status in each["responses"] if status.isdigit()}
+        assert any(status < 400 for status in statuses), (path, method)
+        assert {422, 503} <= statuses, (path, method)
+        for status in statuses:
+            if status >= 400:
+                content = each["responses"][str(status)]["content"]["application/problem+json"]
+                assert content["example"]["status"] == status
+    for reference in re.findall(r'"#/components/schemas/(\w+)"', str(document).replace("'", '"')):
+        assert reference in document["components"]["schemas"], reference
+
+
+def test_parameters_and_operations_are_named_once(document: dict[str, Any]) -> None:
+    """Operation ids are unique, and every parameter has a schema."""
+    ids = [each["operationId"] for _, _, each in operations(document)]
+    assert len(set(ids)) == len(ids)
+    assert all("schema" in parameter for _, _, each in operations(document) for parameter in each.get("parameters", ()))
+
+
+def test_the_client_has_a_call_for_every_route(document: dict[str, Any]) -> None:
+    """Each path that is for programs is sent by some call of the client."""
+    source = "".join(path.read_text(encoding="utf-8") for path in Path(calls.__file__ or "").parent.glob("*.py"))
+    sent = {re.sub(r"\{[^}]*\}+", "{}", path) for path in re.findall(r'f?"(/[a-z][^"]*)"', source)}
+    missing = [
+        path
+        for path in document["paths"]
+        if not NOT_OF_THE_CLIENT.fullmatch(path) and re.sub(r"\{[^}]*\}", "{}", path) not in sent
+    ]
+    assert missing == []
+
+
+def test_large_answers_are_compressed_for_who_wants_it(service: Any) -> None:
+    """Accept-Encoding: gzip gets gzip, nothing else does, and the feed is never held up by it."""
+    with httpx.Client(base_url=service.url) as http:
+        plain = http.get("/subgraphs", headers={"Accept-Encoding": "identity"})
+        packed = http.get("/subgraphs", headers={"Accept-Encoding": "gzip"})
+        assert "Content-Encoding" not in plain.headers
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert packed.json() == plain.json()
+        with http.stream("GET", "/events", headers={"Accept": "text/event-stream", "Accept-Encoding": "gzip"}) as feed:
+            assert "Content-Encoding" not in feed.headers
+            assert next(feed.iter_lines()).startswith("retry:")
+
+
+def test_other_origins_may_call_only_when_configured(service: Any, tmp_path: Path) -> None:
+    """Without a setting no origin is let in; with one it is, with the headers that a page needs."""
+    asking = {"Origin": "https://grafana.example"}
+    assert "Access-Control-Allow-Origin" not in httpx.get(service.url + "/livez", headers=asking).headers
+    with serving(
+        "--store", str(tmp_path / "s"), environment={"DRUMLIN_CORS": '["https://grafana.example"]'}
+    ) as open_one:
+        answer = httpx.get(open_one.url + "/livez", headers=asking)
+        assert answer.headers["Access-Control-Allow-Origin"] == "https://grafana.example"
+        assert "ETag" in answer.headers["Access-Control-Expose-Headers"]
+        other = httpx.get(open_one.url + "/livez", headers={"Origin": "https://evil.example"})
+        assert "Access-Control-Allow-Origin" not in other.headers
+        preflight = httpx.options(
+            open_one.url + "/subgraph/domain/x", headers={**asking, "Access-Control-Request-Method": "PATCH"}
+        )
+        assert preflight.status_code == 200
