@@ -158,10 +158,10 @@ def _asking(settings: Settings, store: EmbeddedStore) -> Asking:
     return asking
 
 
-def _days(settings: Settings, store: EmbeddedStore) -> DayCache | None:
-    """Return where finished days of series are kept: beside the store."""
+def _days(settings: Settings, store: EmbeddedStore | RemoteStore) -> DayCache | None:
+    """Return where finished days of series are kept: beside the store, when that is on this machine."""
     limit = settings.series_cache_bytes
-    return DayCache(store.directory / "series.db", limit) if limit else None
+    return DayCache(store.directory / "series.db", limit) if limit and isinstance(store, EmbeddedStore) else None
 
 
 def parts(request: Request) -> Parts:
