@@ -7,13 +7,14 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, kubernetes, load, sparql, subgraph, writes
+from tests.bench import fuzz, history, kill, kubernetes, load, sparql, subgraph, telemetry, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
     "load": load.run,
     "subgraph": subgraph.run,
     "history": history.run,
+    "telemetry": telemetry.run,
     "kill": kill.run,
     "kubernetes": kubernetes.run,
     "writes": writes.run,
