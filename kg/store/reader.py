@@ -113,12 +113,16 @@ class Reader:
         """Tell whether the process runs."""
         return self._process.poll() is None
 
-    def bury(self) -> None:
-        """Wait for the killed process and remove its replica."""
+    def reap(self) -> None:
+        """Wait for the killed process and remove its replica; its socket stays for who waits there to be told."""
         self.kill("closed")
         self._process.wait()
-        self.socket.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def bury(self) -> None:
+        """Reap it and let go of its socket: nobody waits for it."""
+        self.reap()
+        self.socket.close()
 
     # -- its answers --------------------------------------------------------------------------------------------------
     def poll(self) -> tuple[bytes, bytes] | None:

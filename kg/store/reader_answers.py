@@ -189,7 +189,10 @@ class _Exchange:
         if self._reader is not None:
             self._end("abandoned")
 
-    __del__ = close
+    def __del__(self) -> None:
+        reader = getattr(self, "_reader", None)
+        if reader is not None:
+            self._asking.readers.orphan(reader)
 
 
 class _Chunks(_Exchange, Iterator[bytes]):

@@ -108,6 +108,7 @@ class Readers:
         self._tended: dict[Reader, float] = {}  # opening, catching up or draining, and until when
         self._numbers = itertools.count()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._orphans: queue.SimpleQueue[Reader] = queue.SimpleQueue()
         self._ending = threading.Event()
         self.ended: Counter[Fate] = Counter()
         origin.follow_deltas(self._follow)
@@ -195,6 +196,10 @@ class Readers:
         with self._lock:
             self._tended[reader] = time.monotonic() + _DRAINING
 
+    def orphan(self, reader: Reader) -> None:
+        """Abandon a reader whose holder was forgotten: called by the garbage collector, so without any lock."""
+        self._orphans.put(reader)
+
     def _lend(self, reader: Reader, need: int, deadline: float) -> bool:
         """Prepare a free reader for a query that must see ``need``; False when it cannot."""
         owed = self._deltas.since(reader.generation)
@@ -242,7 +247,7 @@ class Readers:
                 pool.idle.remove(reader)
                 self._forget(pool, reader, "worn" if reader in pool.worn else "stale")
 
-    def _forget(self, pool: _Pool, reader: Reader, fate: Fate) -> None:
+    def _forget(self, pool: _Pool, reader: Reader, fate: Fate, *, held: bool = False) -> None:
         reader.kill(fate)
         pool.readers.discard(reader)
         pool.worn.discard(reader)
@@ -250,14 +255,15 @@ class Readers:
             pool.idle.remove(reader)
         self._tended.pop(reader, None)
         self.ended[reader.fate] += 1
-        self._errands.put(reader.bury)
+        self._errands.put(reader.reap if held else reader.bury)
 
     def _lose(self, reader: Reader, fate: Fate) -> None:
         """Bury a reader that ended, or ends now, and start another."""
         with self._lock:
             pool = self._pools.get(reader.visible)
-            if pool is None or reader not in pool.readers:
+            if pool is None or reader not in pool.readers:  # replaced already
                 reader.kill(fate)
+                self._tended.pop(reader, None)
                 self._errands.put(reader.bury)
                 return
             self._forget(pool, reader, fate)
@@ -303,18 +309,31 @@ class Readers:
     def _watch(self) -> None:
         due = 0.0
         while not self._ending.is_set():
-            with self._lock:
-                tended = dict(self._tended)
-            ready, _, _ = select.select([each.socket for each in tended], [], [], TICK / 2 if tended else TICK)
             try:
-                for reader in tended:
-                    if reader.socket in ready:
-                        self._tend(reader)
+                self._tend_ready()
                 if (now := time.monotonic()) >= due:
                     due = now + TICK
                     self._look(now)
             except Exception:
                 log.exception("reader_watch_failed")
+                self._ending.wait(TICK)
+
+    def _tend_ready(self) -> None:
+        """Wait for a moment; look after those of the tended readers that have something to say."""
+        with self._lock:
+            while not self._orphans.empty():
+                self._tended[self._orphans.get()] = time.monotonic() + _DRAINING
+            tended = {each.socket.fileno(): each for each in self._tended}
+        poll = select.poll()
+        for descriptor in tended:
+            if descriptor >= 0:
+                poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(1000 * TICK / 2):
+            with self._lock:
+                reader = tended[descriptor]
+                if reader not in self._tended:
+                    continue
+            self._tend(reader)
 
     def _tend(self, reader: Reader) -> None:
         """Read on behalf of nobody: until the end, then the reader is free."""
@@ -358,10 +377,12 @@ class Readers:
         with self._lock:
             if reader.began is None or reader.began > now:  # its query has ended meanwhile; this is the next one
                 return
-            if now > reader.deadline:
-                reader.kill("timeout")
-            elif over:
-                reader.kill("memory")
+            if now > reader.deadline or over:
+                # Who holds it may be slow to notice (a client that does not read), so another is started at once.
+                pool = self._pools.get(reader.visible)
+                if pool is not None and reader in pool.readers:
+                    self._forget(pool, reader, "timeout" if now > reader.deadline else "memory", held=True)
+                    self._maintain(pool)
             elif not reader.reniced and now - reader.began > _RENICE_AFTER:
                 reader.renice()
 

@@ -204,6 +204,24 @@ def test_a_result_ends_mid_stream_at_its_deadline(served: Served) -> None:
             pass
 
 
+def test_who_holds_a_result_without_reading_it_holds_up_nobody_beyond_its_deadline(served: Served) -> None:
+    """Readers killed under unread results are replaced at once, and whoever reads on is told."""
+    product = "SELECT * { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }"
+    held = [served.store.answer(product, media_type=CSV, timeout=0.5) for _ in range(2)]
+    assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
+    for answer in held:
+        with pytest.raises(QueryRejected, match="deadline"):
+            for _ in answer.chunks:
+                pass
+
+
+def test_a_result_that_is_forgotten_frees_its_reader(served: Served) -> None:
+    """Answers that are neither read nor closed do not keep their readers."""
+    for _ in range(4):
+        served.store.answer("SELECT * { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }", media_type=CSV)
+    assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
+
+
 def test_a_large_result_arrives_whole_and_in_order(served: Served) -> None:
     """Ten thousand ordered rows come as they are, in many parts."""
     query = "SELECT ?a ?d { ?a ?b '1' . ?d ?e '2' } ORDER BY ?a ?d"
