@@ -1,3 +1,4 @@
+# ruff: noqa: INP001 - a script of its own, in no package
 """Forecast the energy of every workload that has energy telemetry: the daily job, with the built-in baseline in a model's place.
 
 Run it once a day: ``DRUMLIN_URL=http://localhost:8080 python examples/daily_forecast.py``.

@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import kg
+from kg.client import telemetry
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
@@ -243,3 +244,11 @@ def test_json_is_for_small_answers(http: httpx.Client) -> None:
     assert "200,000" in answer.json()["detail"]
     with pytest.raises(TooLarge):
         kg.client.calls.raise_for_problem(answer)
+
+
+def test_prometheus_api_client_gets_the_same_series(client: kg.Client) -> None:
+    """A resolution gives a configured connection and its arguments, for jobs that use that library already."""
+    connection, arguments = telemetry.prometheus(client.resolve(CHECKOUT, "cpu_usage", **WINDOW))
+    (found,) = connection.custom_query_range(**arguments)
+    ours = client.history(CHECKOUT, "cpu_usage", **WINDOW).table["y"].to_pylist()
+    assert [float(value) for _, value in found["values"]] == pytest.approx(ours)
