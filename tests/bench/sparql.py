@@ -185,7 +185,11 @@ def _large(ours: Service, peer: str) -> list[Row]:
 def _fetch(url: str) -> tuple[float, float]:
     began = time.perf_counter()
     with httpx.stream(
-        "GET", url, params={"query": LARGE}, headers={"Accept": "application/sparql-results+json"}, timeout=60
+        "GET",
+        url,
+        params={"query": LARGE},
+        headers={"Accept": "application/sparql-results+json", "Accept-Encoding": "identity"},
+        timeout=60,
     ) as answer:
         chunks = answer.iter_raw()
         next(chunks)
