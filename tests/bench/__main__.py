@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, kubernetes, load, sparql, subgraph, telemetry, writes
+from tests.bench import fuzz, history, kill, kubernetes, load, search, sparql, subgraph, telemetry, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
@@ -19,6 +19,7 @@ BENCHES = {
     "kubernetes": kubernetes.run,
     "writes": writes.run,
     "sparql": sparql.run,
+    "search": search.run,
 }
 
 
