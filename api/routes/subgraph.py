@@ -7,7 +7,7 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import bodies, writing
+from api import bodies
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax, sent_syntax
 from api.problems import NotAcceptable
@@ -39,7 +39,7 @@ from kg.errors import (
 )
 from kg.neighbourhood import MAX_DEPTH, Following
 from kg.rdf import JSONLD, Lines, Syntax
-from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
+from kg.store.protocol import ANY, Unconditional, Written
 from kg.subgraphs import Subgraph
 
 router = APIRouter(tags=["subgraphs"])
@@ -236,15 +236,12 @@ async def put(
     syntax, data = await _sent(request, service, content_type)
     iri = service.iris.expand(id)
 
-    def prepared() -> tuple[GraphWrite, Callable[[Written], Written]]:
+    def work() -> Response:
         expected = _expected(service, iri, if_match, if_none_match)
-        return service.subgraphs.putting(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
+        written = service.subgraphs.put(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
+        return _written(service, iri, written, syntax, prefer, accept)
 
-    write, finish = await writing.beside(service.store, iri, len(data), prepared)
-    written = finish(await writing.applied(service.store, write))
-    return await writing.beside(
-        service.store, iri, len(data), lambda: _written(service, iri, written, syntax, prefer, accept)
-    )
+    return await run_in_threadpool(work)
 
 
 @router.post("/subgraph/{id:path}", summary="Create one entity's graph")

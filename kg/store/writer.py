@@ -58,20 +58,25 @@ class Batch:
 
 
 class _Asked:
-    """One ``apply`` under way: ``answer`` is called when it has ended, in the writer's thread."""
+    """One ``apply`` under way: its caller waits until ``done`` can be had."""
 
-    __slots__ = ("answer", "asked_at", "changes", "error", "graphs", "results", "wanted")
+    __slots__ = ("_done", "asked_at", "changes", "error", "graphs", "results", "wanted")
 
-    def __init__(self, wanted: Sequence[Wanted], answer: Callable[[], object]) -> None:
-        self.answer = answer
+    def __init__(self, wanted: Sequence[Wanted]) -> None:
         self.wanted = wanted
         self.graphs = frozenset(each.write.graph for each in wanted)
         self.changes: list[Change] = []
         self.results: list[Written] = []
         self.error: BaseException | None = None
         self.asked_at = time.perf_counter()
+        self._done = threading.Lock()
+        self._done.acquire()
 
-    def outcome(self) -> list[Written]:
+    def answer(self) -> None:
+        self._done.release()
+
+    def wait(self) -> list[Written]:
+        self._done.acquire()
         if self.error is not None:
             raise self.error
         return self.results
@@ -113,21 +118,13 @@ class Writer:
 
     def apply(self, wanted: Sequence[Wanted]) -> list[Written]:
         """Write all or none and wait until it is durable; see ``Store.apply``."""
-        done = threading.Lock()
-        done.acquire()
-        outcome = self.ask(wanted, done.release)
-        done.acquire()
-        return outcome()
-
-    def ask(self, wanted: Sequence[Wanted], answered: Callable[[], object]) -> Callable[[], list[Written]]:
-        """Ask for a write and return at once; after ``answered`` was called, in the writer's thread, what is returned gives the results."""
-        asked = _Asked(wanted, answered)
+        asked = _Asked(wanted)
         with self._arrived:
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             self._waiting.append(asked)
             self._arrived.notify()
-        return asked.outcome
+        return asked.wait()
 
     def close(self) -> None:
         """Write what was asked for, then end."""
