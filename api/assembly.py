@@ -10,6 +10,7 @@ from pathlib import Path
 from fastapi import Request
 
 from api.exporting import Exporting
+from exporters.files import Files
 from exporters.hosting import ensure
 from exporters.kubernetes.mappings import kinds_of
 from exporters.pipeline import Pipeline
@@ -62,16 +63,19 @@ class Parts:
     exporting: Exporting | None = field(default=None)
     asking: Asking | None = field(default=None)
     retention: Retention | None = field(default=None)
+    files: Files | None = field(default=None)
 
     def close(self) -> None:
         """Stop exporting, then release what is open."""
+        if self.files:
+            self.files.stop()
         self.feed.stop()
         if self.exporting:
             self.exporting.stop()
         if self.retention:
             self.retention.stop()
-        self.search.index.close()
         self.updates.close()
+        self.search.index.close()
         self.history.close()
         self.store.close()
 
@@ -82,6 +86,15 @@ def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
     return tuple(Datasource.from_settings(each, iris, domain) for each in settings.datasource)
 
 
+def _hold_to_base(store: EmbeddedStore | RemoteStore, base: str) -> None:
+    made_under = store.made_under(base)
+    if made_under != base:
+        raise InvalidSettings(
+            f"the store in {store.place} names everything below {made_under}, not below {base}",
+            hint=f"say --base {made_under}, or use another store and load it anew",
+        )
+
+
 def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change."""
     store: EmbeddedStore | RemoteStore
@@ -90,12 +103,7 @@ def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     else:
         store = EmbeddedStore(None if place is None else Path(place))
     try:
-        made_under = store.made_under(settings.base)
-        if made_under != settings.base:
-            raise InvalidSettings(
-                f"the store in {store.place} names everything below {made_under}, not below {settings.base}",
-                hint=f"say --base {made_under}, or use another store and load it anew",
-            )
+        _hold_to_base(store, settings.base)
     except BaseException:
         store.close()
         raise
@@ -126,7 +134,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
         History(resolver, days=_days(settings, store)),
         Exporting(pipeline, source) if source else None,
         _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
-        retention=Retention(store, settings.retention, now),
+        Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),
     )
@@ -136,18 +144,6 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
     if parts.retention:
         parts.retention.start()
     return parts
-
-
-def _index_file(store: Store) -> Path | None:
-    """Return where the search index is kept: beside the store when that is here."""
-    return store.directory / "search.sqlite" if isinstance(store, EmbeddedStore) else None
-
-
-def _follow(store: Store, feed: Feed) -> None:
-    """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
-    if isinstance(store, EmbeddedStore):
-        store.follow_deltas(lambda _: feed.wake())
-    feed.start()
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> Asking:
@@ -162,6 +158,18 @@ def _days(settings: Settings, store: EmbeddedStore | RemoteStore) -> DayCache | 
     """Return where finished days of series are kept: beside the store, when that is on this machine."""
     limit = settings.series_cache_bytes
     return DayCache(store.directory / "series.db", limit) if limit and isinstance(store, EmbeddedStore) else None
+
+
+def _index_file(store: Store) -> Path | None:
+    """Return where the search index is kept: beside the store when that is here."""
+    return store.directory / "search.sqlite" if isinstance(store, EmbeddedStore) else None
+
+
+def _follow(store: Store, feed: Feed) -> None:
+    """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
+    if isinstance(store, EmbeddedStore):
+        store.follow_deltas(lambda _: feed.wake())
+    feed.start()
 
 
 def parts(request: Request) -> Parts:

@@ -108,6 +108,11 @@ def serve(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback although there is no authentication.")
     ] = False,
+    export_to: Annotated[
+        Path | None,
+        typer.Option(help="Directory to export into: drumlin.nq.gz, replaced whole.", show_default=False),
+    ] = None,
+    export_every: Annotated[str, typer.Option(help="How often, when something was written: 1h, 15m.")] = "1h",
 ) -> None:
     """Serve SPARQL, REST and resolve; with a source, keep the graph equal to the cluster.
 
@@ -118,7 +123,14 @@ def serve(
 
     settings = _settings(config, base, cluster, domain)
     serving.serve(
-        settings, store, serving.source_named(source, settings, context, namespace), host, port, insecure=insecure
+        settings,
+        store,
+        serving.source_named(source, settings, context, namespace),
+        host,
+        port,
+        insecure=insecure,
+        export_to=export_to,
+        export_every=export_every,
     )
 
 
@@ -444,16 +456,48 @@ def audit(
 
 @app.command()
 def dump(
-    format: Annotated[str, typer.Option("--format", "-f", help="nquads or jsonld.")] = "nquads",
+    format: Annotated[str, typer.Option("--format", "-f", help="nquads, jsonld, trig or turtle.")] = "nquads",
+    type: Annotated[str | None, typer.Option(help="Only a class; Workload is all workloads.", show_default=False)] = None,
+    domain: Annotated[str | None, typer.Option(help="Only a domain.", show_default=False)] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only a namespace.", show_default=False)] = None,
+    owner: Annotated[str | None, typer.Option(help="Only what a source or user writes.", show_default=False)] = None,
+    prefix: Annotated[str | None, typer.Option(help="Only ids that begin so.", show_default=False)] = None,
     url: Url = None,
 ) -> None:
-    """Write the whole graph of a service to stdout; equal graphs give equal bytes.
+    """Write the graph of a service, or a part of it, to stdout; equal graphs give equal bytes.
 
-    **Example**: `drumlin dump --format jsonld > graph.jsonld`
+    **Examples**: `drumlin dump --format jsonld > graph.jsonld` · `drumlin dump --type Workload --namespace payments`
     """
-    from api.cli import serving
+    from api.cli import exporting
 
-    serving.dump(url, format)
+    narrowed = {"type": type, "domain": domain, "namespace": namespace, "owner": owner, "prefix": prefix}
+    exporting.dump(url, format, narrowed)
+
+
+@app.command("import")
+def import_(
+    path: Annotated[Path, typer.Argument(help="What `drumlin dump` or `--export-to` wrote, also gzipped; - is stdin.")],
+    store: Annotated[
+        str | None,
+        typer.Option(help="Directory of a store, or sparql+http(s)://…; without it a service.", show_default=False),
+    ] = None,
+    owner: Annotated[str, typer.Option(help="Who owns the graphs from now on.")] = "user",
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="nquads, trig or jsonld [default: by the suffix].", show_default=False),
+    ] = None,
+    base: Base = None,
+    config: Config = None,
+    url: Url = None,
+) -> None:
+    """Write the graphs of an export into a store; exit code 3 when some belong to another owner and were left.
+
+    **Example**: `drumlin dump | drumlin import - --format nquads --store ./copy`
+    """
+    from api.cli import exporting
+
+    settings = _settings(config, base, None, None)
+    raise typer.Exit(exporting.load(settings, path, format, owner, store=store, url=url))
 
 
 @app.command()

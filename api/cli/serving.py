@@ -9,6 +9,9 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from api.cli.logs import configure_logging
@@ -62,9 +65,22 @@ def listening_address(host: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def serve(settings: Settings, store: str | None, source: Any, host: str, port: int, *, insecure: bool) -> None:
+def serve(
+    settings: Settings,
+    store: str | None,
+    source: Any,
+    host: str,
+    port: int,
+    *,
+    insecure: bool,
+    export_to: Path | None = None,
+    export_every: str = "1h",
+) -> None:
     """Serve until interrupted. Beyond loopback only with ``insecure``: there is no authentication yet."""
     from api.assembly import assemble
+    from kg.telemetry.durations import parse_duration
+
+    every = parse_duration(export_every)
 
     if not insecure and not _is_loopback(host):
         raise InvalidSettings(
@@ -74,6 +90,8 @@ def serve(settings: Settings, store: str | None, source: Any, host: str, port: i
     configure_logging()
     port = listening_address(host, port)
     parts = assemble(settings, directory=store, source=source)
+    if export_to is not None:
+        parts = _exporting_files(parts, export_to, every)
     shown = f"[{host}]" if ":" in host else host
 
     def announce() -> None:
@@ -83,6 +101,20 @@ def serve(settings: Settings, store: str | None, source: Any, host: str, port: i
         run_server(parts, host, port, listening=announce)
     finally:
         parts.close()
+
+
+def _exporting_files(parts: Any, directory: Path, every: timedelta) -> Any:
+    """Begin to export into a directory; what is open is closed when that cannot be."""
+    from exporters.files import Files
+    from kg.rdf import NQUADS
+
+    try:
+        files = Files(parts.store, parts.iris, directory, NQUADS, every)
+    except InvalidSettings:
+        parts.close()
+        raise
+    files.start()
+    return replace(parts, files=files)
 
 
 def run_server(
@@ -163,17 +195,3 @@ def follow(settings: Settings, source: Any, to: str) -> None:
         catalogue = Catalogue.shipped(frozenset(settings.exporters))
         pipeline = Pipeline(sink, kinds_of(settings), settings, iris, catalogue, configured(settings, iris), clock=now)
         pipeline.run(source, stop)
-
-
-def dump(url: str | None, format: str) -> None:
-    """Stream the service's export to stdout."""
-    import kg
-    from kg.rdf import JSONLD, NQUADS, syntax_named
-
-    syntax = syntax_named(format)
-    if syntax not in (NQUADS, JSONLD):
-        raise InvalidSettings(f"a dump as {format!r} is not offered", hint="--format nquads or jsonld")
-    with kg.connect(url) as client:
-        for chunk in client.export(syntax.name):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()

@@ -254,9 +254,9 @@ class Client(Finding):
         """
         return self.run(calls.write_subgraphs(writes, atomic=atomic))
 
-    def export(self, syntax: str = "nquads") -> Iterator[bytes]:
-        """Stream all graphs of one generation as N-Quads or JSON-LD."""
-        return self.stream(calls.export(syntax))
+    def export(self, syntax: str = "nquads", **narrowed: str) -> Iterator[bytes]:
+        """Stream graphs of one generation as nquads, jsonld, trig or turtle; ``narrowed`` by type, domain, namespace, owner, prefix."""
+        return self.stream(calls.export(syntax, **narrowed))
 
     def stream(self, call: Call[Any]) -> Iterator[bytes]:
         """Carry out one call and yield its body as it comes."""
@@ -458,9 +458,9 @@ class AsyncClient(AsyncFinding):
         """
         return await self.run(calls.write_subgraphs(writes, atomic=atomic))
 
-    async def export(self, syntax: str = "nquads") -> AsyncIterator[bytes]:
-        """Stream all graphs of one generation as N-Quads or JSON-LD."""
-        call = calls.export(syntax)
+    async def export(self, syntax: str = "nquads", **narrowed: str) -> AsyncIterator[bytes]:
+        """Stream graphs of one generation as nquads, jsonld, trig or turtle; ``narrowed`` by type, domain, namespace, owner, prefix."""
+        call = calls.export(syntax, **narrowed)
         timeout = _timeout(call)
         try:
             async with self._http.stream(call.method, call.path, params=dict(call.params), timeout=timeout) as response:

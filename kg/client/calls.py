@@ -354,6 +354,7 @@ def datasources(name: str | None, *, probe: bool) -> Call[list[dict[str, Any]]]:
     return Call("GET", "/datasources", lambda response: _json(response)["items"], params=params, seconds=120.0)
 
 
-def export(syntax: str) -> Call[None]:
-    """Stream the whole graph; the client reads the body itself."""
-    return Call("GET", "/export", _nothing, params={"format": syntax_named(syntax).name}, seconds=HISTORY_SECONDS)
+def export(syntax: str, **narrowed: str) -> Call[None]:
+    """Stream the whole graph, or a part of it; the client reads the body itself."""
+    params = {"format": syntax_named(syntax).name, **narrowed}
+    return Call("GET", "/export", _nothing, params=params, seconds=HISTORY_SECONDS)

@@ -7,21 +7,16 @@ What an engine cannot do is a ``Capability`` that it lacks, with what happens in
 
 from __future__ import annotations
 
-import random
 import tempfile
-import threading
 import time
-import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 import structlog
 
-from kg.errors import InvalidDocument, StoreUnavailable
+from kg.errors import InvalidDocument, StoreUnavailable, TooLarge
 from kg.rdf import digest, is_iri
 from kg.settings import StoreSettings
 from kg.sparql.dataset import choose
@@ -41,17 +36,16 @@ from kg.store.protocol import (
     Visible,
     Written,
 )
+from kg.store.remote_claims import Claim, Claims
 from kg.store.remote_connection import Connection, UpdateFailed
 from kg.store.remote_engine import RESERVED, Capability, Engine
 from kg.store.streaming import Stream
 from kg.store.writer import check
 
 _UNION = Dataset()
-_ABANDONED = 60.0  # seconds without a sign of life until a claim is taken for abandoned
 _PAGE = 1000  # graphs asked for at once
 _CONTENTS = 100  # graphs whose statements are asked for at once
 _SETTLING = 5.0  # seconds that a graph may be half written when it is read
-_TOGETHER = 20  # operations in one request where a sequence is no transaction; Virtuoso compiles it as one program
 
 log = structlog.get_logger(__name__)
 
@@ -59,16 +53,6 @@ log = structlog.get_logger(__name__)
 def now() -> datetime:
     """Return the time in UTC."""
     return datetime.now(UTC)
-
-
-@dataclass(slots=True)
-class _Claim:
-    """The right to write, held by this process; ``beat`` changes to show that it lives."""
-
-    name: str
-    state: books.State
-    beat: int = 0
-    ended: bool = False
 
 
 class RemoteStore:
@@ -88,13 +72,13 @@ class RemoteStore:
     ) -> None:
         self._clock = clock
         self._query_timeout = query_timeout
-        self._writing = threading.Lock()
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._connection = Connection(url, settings or StoreSettings())
+        self._claims = Claims(self._connection)
         try:
-            found = self._state(())
+            found = self._claims.state(())
             if found.pending and not found.claims:  # whoever wrote last did not come to an end
-                with self._claimed(()):
+                with self._claims.held(()):
                     pass
         except BaseException:
             self._connection.close()
@@ -114,15 +98,15 @@ class RemoteStore:
     @property
     def generation(self) -> int:
         """How many effective writes there have been, by all processes."""
-        return self._state(()).generation
+        return self._claims.state(()).generation
 
     def made_under(self, base: str) -> str:
         """Return the base that the store was made under; a new one is made under ``base``."""
-        if (found := self._state(()).base) is not None:
+        if (found := self._claims.state(()).base) is not None:
             return found
-        with self._claimed(()) as claim:
+        with self._claims.held(()) as claim:
             if claim.state.base is None:
-                self._commit(claim, [books.based(base)])
+                self._claims.commit(claim, [books.based(base)])
             return claim.state.base or base
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -134,7 +118,7 @@ class RemoteStore:
         if len({each.graph for each in writes}) < len(writes):
             raise ValueError("the same graph occurs twice in one write")
         wanted = [self._wanted(each) for each in writes]
-        with self._claimed([each.graph for each in writes]) as claim:
+        with self._claims.held([each.graph for each in writes]) as claim:
             changes, results = self._planned(wanted, claim.state)
             if changes:
                 self._write(claim, changes)
@@ -172,14 +156,14 @@ class RemoteStore:
             results.append(Written(write.graph, changes[-1].outcome, after, state.generation + 1))
         return changes, results
 
-    def _write(self, claim: _Claim, changes: list[Change]) -> None:
+    def _write(self, claim: Claim, changes: list[Change]) -> None:
         generation, at = claim.state.generation + 1, self._clock()
         entries = [LogEntry(generation, each.graph, each.owner, each.before, each.after, at) for each in changes]
-        old = self._contents([claim.state.entries[each.graph] for each in changes if each.before is not None])
+        old = self._held([claim.state.entries[each.graph] for each in changes if each.before is not None])
         steps = list(self._steps(changes, old))
         steps += books.booked(claim.state.entries, entries, self.engine.statements)
         try:
-            self._commit(claim, steps)
+            self._claims.commit(claim, steps)
         except UpdateFailed as error:
             self._after_failure(claim, entries[0], error)
 
@@ -200,11 +184,11 @@ class RemoteStore:
             yield from _union_with(line for _, lines in come for line in lines)
         yield from books.operations("INSERT", come, self.engine.statements)
 
-    def _after_failure(self, claim: _Claim, told: LogEntry, error: UpdateFailed) -> None:
+    def _after_failure(self, claim: Claim, told: LogEntry, error: UpdateFailed) -> None:
         """Find out what became of an update that was not acknowledged; raise unless it was done."""
         try:
-            if self._state(()).pending:
-                self._redo(claim)
+            if self._claims.state(()).pending:
+                self._claims.redo(claim)
             elif self._log([told.generation]) == []:
                 raise error
         except UpdateFailed:
@@ -216,85 +200,7 @@ class RemoteStore:
         claim.ended = True
         log.warning("write_found_done", generation=told.generation)
 
-    # -- the claim ----------------------------------------------------------------------------------------------------
-    @contextmanager
-    def _claimed(self, graphs: Sequence[str]) -> Iterator[_Claim]:
-        """Hold the right to write, with what is known of ``graphs``; see ``kg.store.remote_books``."""
-        with self._writing:
-            claim = self._claim(graphs)
-            try:
-                if claim.state.pending:
-                    self._redo(claim)
-                    claim.state = self._state(graphs)
-                yield claim
-            finally:
-                if not claim.ended:
-                    self._withdraw(claim)
-
-    def _claim(self, graphs: Sequence[str]) -> _Claim:
-        name = uuid.uuid4().hex
-        seen: dict[str, float] = {}
-        while True:
-            claim = _Claim(name, books.State())
-            self._connection.update(books.claim(name))
-            try:
-                claim.state = self._state(graphs)
-            except BaseException:
-                self._withdraw(claim)
-                raise
-            if not (others := claim.state.claims - {f"{name} 0"}):
-                return claim
-            self._withdraw(claim)
-            self._wait(others, seen)
-
-    def _wait(self, others: frozenset[str], seen: dict[str, float]) -> None:
-        """Wait a little for other writers; take a claim that has long shown no sign of life for abandoned."""
-        moment = time.monotonic()
-        for said in others:
-            if moment - seen.setdefault(said, moment) > _ABANDONED:
-                log.warning("claim_abandoned", claim=said)
-                self._connection.update(books.withdraw(said))
-        time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - so that two do not meet again and again
-
-    def _withdraw(self, claim: _Claim) -> None:
-        try:
-            self._connection.update(books.withdraw(f"{claim.name} {claim.beat}"))
-        except StoreUnavailable as error:
-            log.warning("claim_left_behind", detail=str(error), seconds=_ABANDONED)
-
-    def _renew(self, claim: _Claim) -> None:
-        self._connection.update(books.renew(claim.name, claim.beat))
-        claim.beat += 1
-
-    # -- a write's one update -----------------------------------------------------------------------------------------
-    def _commit(self, claim: _Claim, steps: list[str]) -> None:
-        """Run the operations of one write and end the claim: one transaction, or what can be done again after a crash."""
-        fence, release = books.fence(claim.name), books.release(claim.name, claim.beat)
-        if Capability.ISOLATION not in self.engine.lacks:
-            self._connection.update(";\n".join([fence, *steps, release]))
-        else:
-            noted = [books.forgotten(), *books.written_down(steps)]
-            self._run([fence, *noted, *steps, *books.struck_out(len(steps)), release])
-        claim.ended = True
-
-    def _redo(self, claim: _Claim) -> None:
-        """Run the operations that a writer had written down and did not finish."""
-        steps = books.steps(remote_querying.rows(self._connection, books.STEPS))
-        self._run([*steps, *books.struck_out(len(steps))])
-        log.warning("write_redone", operations=len(steps), claim=claim.name)
-
-    def _run(self, operations: list[str]) -> None:
-        """Run operations in order, as many in one request as fit."""
-        for start in range(0, len(operations), _TOGETHER):
-            self._connection.update(";\n".join(operations[start : start + _TOGETHER]))
-
     # -- reading ------------------------------------------------------------------------------------------------------
-    def _state(self, graphs: Sequence[str]) -> books.State:
-        found: list[books.Row] = []
-        for start in range(0, max(len(graphs), 1), _PAGE):
-            found += remote_querying.rows(self._connection, books.state_query(graphs[start : start + _PAGE]))
-        return books.state(found)
-
     def read(self, graph: str) -> StoredGraph | None:
         """Return one graph, or None when it does not exist."""
         deadline = time.monotonic() + _SETTLING
@@ -312,29 +218,30 @@ class RemoteStore:
     def _lines(self, stored: Lines, graph: str) -> Lines:
         return canonical(stored, graph) if Capability.EXACT_LITERALS in self.engine.lacks else stored
 
-    def _contents(self, entries: Sequence[GraphEntry]) -> dict[str, Lines]:
-        """Return the statements of several graphs; those that do not come out whole together are read one by one."""
+    def _held(self, entries: Sequence[GraphEntry]) -> dict[str, Lines]:
+        """Return what the engine holds in several graphs, whoever wrote it."""
         found: dict[str, Lines] = {}
         for start in range(0, len(entries), _CONTENTS):
-            page = entries[start : start + _CONTENTS]
-            stored: dict[str, set[str]] = {each.graph: set() for each in page}
-            query = books.contents_query(each.graph for each in page)
-            for graph, s, p, o in remote_querying.rows(self._connection, query):
-                if o is not None:  # else it is being written, and read again below
-                    stored[str(graph)[1:-1]].add(f"{s} {p} {o} .")
-            for each in page:
-                lines = self._lines(frozenset(stored[each.graph]), each.graph)
-                if digest(lines) != each.digest:
-                    again = self.read(each.graph)
-                    if again is None or again.entry.digest != each.digest:
-                        raise _altered(each.graph, self.engine)
-                    lines = again.lines
-                found[each.graph] = lines
+            found |= self._held_together([each.graph for each in entries[start : start + _CONTENTS]])
         return found
+
+    def _held_together(self, graphs: Sequence[str]) -> dict[str, Lines]:
+        try:
+            rows = remote_querying.rows(self._connection, books.contents_query(graphs))
+        except TooLarge:  # together they have more rows than the engine gives
+            if len(graphs) == 1:
+                raise
+            half = len(graphs) // 2
+            return self._held_together(graphs[:half]) | self._held_together(graphs[half:])
+        stored: dict[str, set[str]] = {graph: set() for graph in graphs}
+        for graph, s, p, o in rows:
+            if o is not None:  # else gone while the engine looked
+                stored[str(graph)[1:-1]].add(f"{s} {p} {o} .")
+        return {graph: self._lines(frozenset(lines), graph) for graph, lines in stored.items()}
 
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""
-        return self._state([_name(graph)]).entries.get(graph)
+        return self._claims.state([_name(graph)]).entries.get(graph)
 
     def entries(
         self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None
@@ -408,13 +315,16 @@ class RemoteStore:
         No engine gives a snapshot, so writers wait while everything is read into a temporary file here.
         """
         with tempfile.TemporaryFile(prefix="drumlin-export-") as kept:
-            with self._claimed(()) as claim:
+            with self._claims.held(()) as claim:
                 after = ""
                 while page := self.entries(after=after, limit=_CONTENTS):
-                    for graph, lines in self._contents(page).items():
+                    held = self._held(page)
+                    for graph, expected in ((each.graph, each.digest) for each in page):
+                        if digest(lines := held[graph]) != expected:
+                            raise _altered(graph, self.engine)
                         kept.write(msgspec.json.encode((graph, sorted(lines))) + b"\n")
                     after = page[-1].graph
-                    self._renew(claim)
+                    self._claims.renew(claim)
             kept.seek(0)
             for each in kept:
                 graph, told = msgspec.json.decode(each)
@@ -455,6 +365,6 @@ def _name(graph: str) -> str:
 def _altered(graph: str, engine: Engine) -> StoreUnavailable:
     return StoreUnavailable(
         f"{graph} in {engine.name} is not what Drumlin has written there",
-        hint="somebody else writes to this engine, or it answers fewer rows than it holds; write the graph again",
+        hint="somebody else writes to this engine, or it answers fewer rows than it holds; remove the graph and write it again",
         detail={"graph": graph},
     )

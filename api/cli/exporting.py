@@ -1,0 +1,76 @@
+"""``drumlin dump`` and ``drumlin import``: the graph of a service as one document, and such a document back into a store."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from api.assembly import open_store
+from api.cli.output import progress
+from exporters.remote import RemoteSink
+from exporters.sink import Sink, write
+from kg import connect
+from kg.errors import InvalidDocument, InvalidInput, InvalidSettings
+from kg.exporting import SYNTAXES, graphs_of
+from kg.rdf import Syntax, syntax_named
+from kg.settings import Settings
+from kg.store.protocol import GraphWrite
+
+PARTLY = 3
+"""Exit code when some graphs belong to another owner: they were left as they are."""
+
+
+def dump(url: str | None, format: str, narrowed: Mapping[str, str | None]) -> None:
+    """Stream a service's export to stdout."""
+    syntax = syntax_named(format)
+    if syntax not in SYNTAXES:
+        raise InvalidSettings(
+            f"a dump as {format!r} is not offered", hint=f"--format {', '.join(each.name for each in SYNTAXES)}"
+        )
+    with connect(url) as client:
+        for chunk in client.export(syntax.name, **{name: value for name, value in narrowed.items() if value}):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+
+
+def load(settings: Settings, path: Path, format: str | None, owner: str, *, store: str | None, url: str | None) -> int:
+    """Write the graphs of an export into the store at a place, or through a service, and return the exit code.
+
+    Graphs that are there and not in the file stay. Raises what reading and writing raise.
+    """
+    graphs = graphs_of(_content(path), _syntax(path, format))
+    writes = [GraphWrite(graph, lines, owner) for graph, lines in sorted(graphs.items())]
+    if store is not None:
+        with closing(open_store(settings, store)) as opened:
+            return _written(opened, writes)
+    with connect(url) as client:
+        return _written(RemoteSink(client, settings.base), writes)
+
+
+def _written(sink: Sink, writes: list[GraphWrite]) -> int:
+    written, refused = write(sink, writes)
+    unchanged = sum(each.outcome == "unchanged" for each in written)
+    progress.print(f"{len(written) - unchanged} graphs written, {unchanged} unchanged", highlight=False)
+    for error in refused:
+        progress.print(f"left as it is: {error}", style="red", highlight=False, markup=False)
+    return PARTLY if refused else 0
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (OSError, EOFError) as error:
+        raise InvalidDocument(f"{path} cannot be read: {error}") from error
+
+
+def _syntax(path: Path, format: str | None) -> Syntax:
+    if format:
+        return syntax_named(format)
+    suffixes = [each for each in path.suffixes if each != ".gz"]
+    if not suffixes:
+        raise InvalidInput(f"the syntax of {path} is not known", hint="say --format nquads, trig or jsonld")
+    return syntax_named(suffixes[-1])

@@ -1,0 +1,44 @@
+"""``/export``: the whole store, or a part of it, as one document of one generation."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Query
+from starlette.responses import StreamingResponse
+
+from api.assembly import Parts, parts
+from api.negotiation import choose, rdf_syntax
+from api.problems import NotAcceptable
+from kg import exporting
+from kg.exporting import SYNTAXES, Selection
+
+router = APIRouter(tags=["subgraphs"])
+
+Service = Annotated[Parts, Depends(parts)]
+
+
+@router.get("/export", summary="Export the store or a part of it")
+def export(
+    service: Service,
+    accept: Annotated[str | None, Header()] = None,
+    wanted: Annotated[
+        str | None, Query(alias="format", description="nquads, jsonld, trig or turtle; wins over Accept.")
+    ] = None,
+    type: Annotated[str | None, Query(description="Class, e.g. Deployment; Workload stands for all workloads.")] = None,
+    domain: Annotated[str | None, Query(description="Id or IRI of a domain.")] = None,
+    namespace: Annotated[str | None, Query(description="Kubernetes namespace.")] = None,
+    owner: Annotated[str | None, Query(description="Who writes the graph: user, drumlin, or a source.")] = None,
+    prefix: Annotated[str, Query(description="Beginning of the short id.")] = "",
+) -> StreamingResponse:
+    """Stream graphs of one generation in the order of their ids: N-Quads, JSON-LD, TriG or Turtle, compressed when gzip is accepted.
+
+    Equal stores give equal bytes. All but Turtle can be read back with `drumlin import`.
+    """
+    offered = tuple(each.media_type for each in SYNTAXES)
+    syntax, media_type = rdf_syntax(None, wanted) if wanted else rdf_syntax(choose(accept, offered))
+    if syntax not in SYNTAXES:
+        raise NotAcceptable(f"an export in {syntax.name} is not offered", detail={"offered": list(offered)})
+    selection = Selection(type, domain, namespace, owner, prefix)
+    chunks = exporting.written(exporting.select(service.store, selection, service.iris), syntax)
+    return StreamingResponse(chunks, media_type=media_type, headers={"Vary": "Accept"})

@@ -1,0 +1,94 @@
+"""Periodic exports into a directory: one file, replaced whole, so that whoever reads it reads one generation.
+
+The new file is written beside the old one, synced, and renamed over it. When nothing has been written to the store since, nothing is done.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from kg import exporting
+from kg.errors import DrumlinError, InvalidSettings
+from kg.iris import Iris
+from kg.rdf import Syntax
+from kg.store.protocol import Store
+
+log = structlog.get_logger(__name__)
+
+
+def write_file(path: Path, chunks: Iterable[bytes]) -> int:
+    """Replace ``path`` by what ``chunks`` are, atomically and durably, and return its size; after an error the old file is there."""
+    file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(file, "wb") as out:
+            for chunk in chunks:
+                out.write(chunk)
+            out.flush()
+            os.fsync(out.fileno())
+            size = out.tell()
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return size
+
+
+class Files:
+    """Writes ``drumlin.{suffix}.gz`` into ``directory`` every ``every``, until stopped; a failure is logged and tried again."""
+
+    def __init__(self, store: Store, iris: Iris, directory: Path, syntax: Syntax, every: timedelta) -> None:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidSettings(f"{directory} cannot be exported to: {error.strerror}") from error
+        self.path = directory / f"drumlin{syntax.suffix}.gz"
+        self._store = store
+        self._iris = iris
+        self._syntax = syntax
+        self._every = every
+        self._written: int | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="files", daemon=True)
+
+    def start(self) -> None:
+        """Begin; the first file is written at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the file that is being written."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def write(self) -> bool:
+        """Write the file now, unless the store is as it was; tell whether it was written."""
+        generation = self._store.generation
+        if generation == self._written and self.path.exists():
+            return False
+        graphs = exporting.select(self._store, exporting.ALL, self._iris)
+        size = write_file(self.path, exporting.gzipped(exporting.written(graphs, self._syntax)))
+        self._written = generation
+        log.info("file_exported", path=str(self.path), generation=generation, bytes=size)
+        return True
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.write()
+            except (DrumlinError, OSError):
+                log.exception("file_export_failed", path=str(self.path))
+            if self._stop.wait(self._every.total_seconds()):
+                return

@@ -1,0 +1,320 @@
+"""What a remote store does when writers die, the engine dies or refuses, and when somebody else has been there."""
+
+from __future__ import annotations
+
+import http.server
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from kg import rdf
+from kg.errors import CapabilityMissing, InvalidSettings, QueryRejected, StoreUnavailable, TooLarge
+from kg.settings import Credential, StoreSettings
+from kg.store import remote_books, remote_claims
+from kg.store.protocol import GraphWrite
+from kg.store.remote import RemoteStore
+from kg.store.remote_connection import Connection, UpdateFailed
+from tests.integration.engines import ENGINES, RunningEngine, engine
+from tests.store_behaviours import JSON, ROOT, A, B, answered, line, read, remove, values, write
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEngine]:
+    """Each engine, for this module."""
+    with engine(request.param, tmp_path_factory.mktemp(request.param)) as found:
+        yield found
+
+
+@pytest.fixture
+def store(running: RunningEngine) -> Iterator[RemoteStore]:
+    """A store in it, emptied by its own means."""
+    opened = RemoteStore(running.url, running.settings)
+    opened.apply([remove(each.graph, each.owner) for each in opened.entries()])
+    yield opened
+    opened.close()
+
+
+def another(running: RunningEngine) -> RemoteStore:
+    """Open a second store, as another process would."""
+    return RemoteStore(running.url, running.settings)
+
+
+def test_a_writer_that_died_is_waited_for_and_then_passed_over(
+    running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim that shows no life is taken away after a while; its late owner can write nothing any more."""
+    monkeypatch.setattr(remote_claims, "ABANDONED", 0.3)
+    dead = Connection(running.url, running.settings)
+    dead.update(remote_books.claim("dead"))
+    began = time.monotonic()
+    store.apply([write(A, 1)])
+
+    assert time.monotonic() - began > 0.3
+    with pytest.raises(UpdateFailed):
+        dead.update(f"{remote_books.fence('dead')} ;\n INSERT DATA {{ GRAPH <{A}> {{ <http://x> <http://p> 1 }} }}")
+    dead.close()
+    assert read(store, A).lines == {line(A, 1)}
+
+
+def test_a_write_that_was_cut_is_finished_by_the_next(
+    running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that dies between any two requests leaves all of its write or none, and books that agree with it."""
+    if running.name != "virtuoso":
+        pytest.skip("its update is one transaction")
+    monkeypatch.setattr(remote_claims, "_TOGETHER", 2)
+    monkeypatch.setattr(remote_claims, "ABANDONED", 0.2)
+    store.apply([write(A, 0), write(B, 0)])
+    for requests in itertools.count(1):
+        before = store.generation
+        doomed = another(running)
+        try:
+            with _dying(doomed, after=requests):
+                doomed.apply([write(A, requests, "a" * 10), write(B, requests)])
+            break
+        except StoreUnavailable:
+            pass
+        finally:
+            doomed.close()
+        survivor = another(running)
+        survivor.apply([write(f"{ROOT}prod/c/pod/z", requests)])
+        told = [read(survivor, graph) for graph in (A, B)]
+        numbers = [{each.split('"')[1] for each in found.lines} - {"a" * 10} for found in told]
+        assert numbers[0] == numbers[1], f"cut after {requests} requests"
+        assert len({each.entry.generation for each in told}) == 1
+        last = [each for each in survivor.log(before) if each.graph == A]
+        assert [each.after for each in last][-1:] == ([told[0].entry.digest] if numbers[0] == {str(requests)} else [])
+        survivor.apply([write(A, "x", requests), write(B, "x", requests)])
+        survivor.close()
+    assert requests > 5
+
+
+@contextmanager
+def _dying(store: RemoteStore, *, after: int) -> Iterator[None]:
+    """Let the store's updates through up to a number of them, and none later: as if the process had been killed."""
+    passed = store._connection.update
+    count = 0
+
+    def update(text: str) -> None:
+        nonlocal count
+        count += 1
+        if count > after:
+            raise StoreUnavailable("killed")
+        passed(text)
+
+    store._connection.update = update  # type: ignore[method-assign]
+    yield
+
+
+def test_a_killed_engine_keeps_what_it_acknowledged(tmp_path: Path, running: RunningEngine) -> None:
+    """After kill -9 of the engine under load, everything acknowledged is there, whole, and the log agrees."""
+    directory = tmp_path / "killed"
+    acknowledged: dict[str, int] = {}
+
+    def load(opened: RemoteStore, part: int) -> None:
+        number = 0
+        while True:
+            graph = f"{ROOT}prod/k/pod/p{part}-{number % 7}"
+            try:
+                opened.apply([write(graph, number, *range(5))])
+            except StoreUnavailable:
+                return
+            acknowledged[graph] = number
+            number += 1
+
+    with engine(running.name, directory) as first:
+        stores = [another(first) for _ in range(2)]
+        threads = [threading.Thread(target=load, args=(each, part)) for part, each in enumerate(stores)]
+        for each in threads:
+            each.start()
+        time.sleep(random.uniform(0.5, 1.5))
+        first.process.kill()
+        first.process.wait()
+        for each in threads:
+            each.join()
+        for opened in stores:
+            opened.close()
+    with engine(running.name, directory) as second:
+        again = another(second)
+        remote_claims_abandoned = remote_claims.ABANDONED
+        remote_claims.ABANDONED = 0.2
+        try:
+            again.apply([write(A, "after")])
+        finally:
+            remote_claims.ABANDONED = remote_claims_abandoned
+        for graph, number in acknowledged.items():
+            kept = {each.split('"')[1] for each in read(again, graph).lines}
+            assert any(str(later) in kept for later in (number, number + 7)), graph
+        changes = {each.graph: each.after for each in again.log(0, limit=10**6)}
+        assert changes == {each.graph: each.digest for each in again.entries()}
+        again.close()
+    assert acknowledged
+
+
+def test_what_somebody_else_wrote_is_noticed(
+    running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A graph that was changed behind the store's back is an error that names it, not a wrong answer; the next write mends it."""
+    monkeypatch.setattr("kg.store.remote._SETTLING", 0.2)
+    store.apply([write(A, 1)])
+    somebody = Connection(running.url, running.settings)
+    somebody.update(f'INSERT DATA {{ GRAPH <{A}> {{ <{A}> <http://p/value> "2" }} }}')
+    somebody.close()
+
+    with pytest.raises(StoreUnavailable, match="not what Drumlin has written"):
+        store.read(A)
+    store.apply([write(A, 3)])
+    assert read(store, A).lines == {line(A, 3)}
+
+
+def test_a_query_past_its_deadline_is_a_timeout(store: RemoteStore) -> None:
+    """The client gives up at the deadline and says so as for every other store."""
+    store.apply([write(A, *range(400))])
+    query = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l FILTER(?c != ?f && ?i != ?l && STR(?a) != ?c) }"
+    began = time.monotonic()
+    with pytest.raises(QueryRejected) as refused:
+        b"".join(store.answer(query, media_type=JSON, timeout=0.5).chunks)
+
+    assert refused.value.reason == "timeout"
+    assert time.monotonic() - began < 10
+
+
+def test_rows_that_virtuoso_cuts_are_an_error(running: RunningEngine, store: RemoteStore) -> None:
+    """An answer as long as the engine's limit is refused, a graph that could not be read back too; Oxigraph has no limit."""
+    many = [write(f"{ROOT}prod/r/pod/p{number}", *range(600)) for number in range(18)]
+    store.apply(many)
+    queries = {"SELECT * { ?s ?p ?o }": JSON, "CONSTRUCT { ?s ?p ?o } { ?s ?p ?o }": "application/n-triples"}
+    large = GraphWrite(A, frozenset(line(A, number) for number in range(10_001)), "user")
+    if running.name == "oxigraph":
+        assert [answered(store, query, kind).count("p/value") for query, kind in queries.items()] == [18 * 600] * 2
+        store.apply([large])
+        assert read(store, A).lines == large.lines
+        return
+    for query, kind in queries.items():
+        with pytest.raises(TooLarge, match="10,000"):
+            answered(store, query, kind)
+    with pytest.raises(CapabilityMissing) as refused:
+        store.apply([large])
+    assert refused.value.detail["capability"] == "UNLIMITED_ROWS"
+
+
+def test_blank_nodes_are_refused(store: RemoteStore) -> None:
+    """What the protocol cannot name is refused as a capability that is lacking, and nothing is written."""
+    with pytest.raises(CapabilityMissing) as refused:
+        store.apply([write(A, 1), GraphWrite("http://elsewhere/b", frozenset({"_:b <http://p> <http://o> ."}), "user")])
+
+    assert refused.value.detail["capability"] == "BLANK_NODES"
+    assert store.read(A) is None
+
+
+TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
+NAMES = st.sampled_from(
+    ["integer", "decimal", "double", "boolean", "dateTime", "duration", "date", "float", "string", "long"]
+)
+NUMBERS = (
+    st.integers().map(str)
+    | st.decimals(allow_nan=False, allow_infinity=False).map(str)
+    | st.booleans().map(lambda b: str(b).lower())
+)
+
+
+@given(
+    texts=st.lists(TEXTS, max_size=5),
+    typed=st.lists(st.tuples(NUMBERS | TEXTS, NAMES), max_size=6),
+    tag=st.sampled_from(["de", "en-GB"]),
+)
+@hypothesis_settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+def test_any_literal_comes_back(store: RemoteStore, texts: list[str], typed: list[tuple[str, str]], tag: str) -> None:
+    """Whatever the texts, numbers and types, well-formed or not, a graph is read back as it was written."""
+    xsd = "http://www.w3.org/2001/XMLSchema#"
+    objects = [remote_books.literal(text) for text in texts] + [f"{remote_books.literal(text)}@{tag}" for text in texts]
+    objects += [f"{remote_books.literal(text)}^^<{xsd}{name}>" for text, name in typed]
+    lines = rdf.parse("\n".join(f"<{A}> <http://p/value> {each} ." for each in objects).encode(), rdf.NTRIPLES)
+    content = lines.get(None, frozenset())
+    store.apply([GraphWrite(A, content, "user")])
+
+    assert read(store, A).lines == content
+
+
+class _Odd(http.server.BaseHTTPRequestHandler):
+    """A server that is no engine: redirects, or refuses."""
+
+    status = 302
+
+    def do_GET(self) -> None:
+        """Answer anything."""
+        self.send_response(self.status)
+        self.send_header("Server", "Odd/1")
+        self.send_header("Location", "http://127.0.0.1:9/")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def odd() -> Iterator[Callable[[int], str]]:
+    """Serve one status at an address."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Odd)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+
+    def at(status: int) -> str:
+        _Odd.status = status
+        return f"sparql+http://127.0.0.1:{server.server_address[1]}"
+
+    yield at
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_an_engine_that_is_none_is_named(odd: Callable[[int], str]) -> None:
+    """A redirect is not followed, a refused credential is said, an unknown server is not taken for an engine."""
+    oxigraph = StoreSettings(engine="oxigraph")
+    with pytest.raises(StoreUnavailable, match="redirect"):
+        RemoteStore(odd(302), oxigraph)
+    with pytest.raises(StoreUnavailable, match="credential"):
+        RemoteStore(odd(401), oxigraph)
+    with pytest.raises(InvalidSettings, match="none of"):
+        RemoteStore(odd(200))
+    for address in ("sparql+ftp://x", "sparql+http://", "sparql+http://u:p@host", "sparql+http://h?x=1"):
+        with pytest.raises(InvalidSettings):
+            RemoteStore(address)
+
+
+def test_a_credential_is_read_when_it_is_used_and_never_told(odd: Callable[[int], str], tmp_path: Path) -> None:
+    """A missing secret is an error that does not say where it was looked for; a wrong one is never in the error."""
+    missing = StoreSettings(engine="oxigraph", credential=Credential(secret=f"file:{tmp_path / 'none'}", username="u"))
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        RemoteStore(odd(200), missing)
+    (tmp_path / "secret").write_text("hunter2")
+    wrong = StoreSettings(engine="virtuoso", credential=Credential(secret=f"file:{tmp_path / 'secret'}", username="u"))
+    with pytest.raises(StoreUnavailable) as refused:
+        RemoteStore(odd(401), wrong)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_closed_store_says_so(running: RunningEngine) -> None:
+    """After ``close`` everything is refused with one clear error."""
+    opened = another(running)
+    opened.close()
+
+    with pytest.raises(StoreUnavailable, match="closed"):
+        opened.apply([write(A, 1)])
+    with pytest.raises(StoreUnavailable, match="closed"):
+        values(opened, "SELECT ?v { ?s ?p ?v }")

@@ -1,0 +1,76 @@
+"""``/export``, ``drumlin dump`` and ``drumlin import`` on a running service."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from kg import exporting, rdf
+from kg.store.embedded import EmbeddedStore
+from tests.service.conftest import BASE, Service, drumlin, serving, until_ready
+
+
+@pytest.mark.parametrize("syntax", ["nquads", "trig", "jsonld"])
+def test_a_dump_is_imported_as_it_was(service: Service, tmp_path: Path, syntax: str) -> None:
+    """What a service dumps fills an empty store with the same graphs; importing it again changes nothing."""
+    told = drumlin("dump", "--url", service.url, "--format", syntax)
+    assert told.returncode == 0, told.stderr
+    path = tmp_path / f"graph{rdf.syntax_named(syntax).suffix}.gz"
+    path.write_bytes(gzip.compress(told.stdout.encode()))
+    store = str(tmp_path / "store")
+    first, again = (drumlin("import", str(path), "--store", store, "--base", BASE) for _ in range(2))
+
+    assert (first.returncode, again.returncode) == (0, 0), first.stderr
+    assert " 0 graphs written" in f" {again.stderr.strip()}"
+    copy = EmbeddedStore(tmp_path / "store")
+    assert copy.generation == 1
+    assert dict(copy.export()) == exporting.graphs_of(told.stdout.encode(), rdf.syntax_named(syntax))
+    copy.close()
+
+
+def test_an_export_goes_into_another_service(service: Service, tmp_path: Path) -> None:
+    """Through a service an import is validated and written like any other write; what another owns is left and reported."""
+    told = drumlin("dump", "--url", service.url, "--type", "Workload")
+    (tmp_path / "w.nq").write_text(told.stdout)
+    with serving() as other:
+        done = drumlin("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE)
+        assert done.returncode == 0, done.stderr
+        back = httpx.get(other.url + "/export", params={"type": "Workload"}, timeout=30)
+        assert back.text == told.stdout
+        foreign = drumlin("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE, "--owner", "somebody")
+        assert foreign.returncode != 0
+
+
+def test_filters_syntaxes_and_gzip(http: httpx.Client) -> None:
+    """Each filter narrows, each syntax is valid, gzip is given on request only, and equal questions get equal bytes."""
+    whole = http.get("/export", headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in whole.headers
+    packed = http.get("/export", headers={"Accept-Encoding": "gzip"})
+    assert packed.headers["content-encoding"] == "gzip"
+    assert packed.content == whole.content
+    pods = http.get("/export", params={"type": "Pod", "namespace": "payments", "format": "trig"})
+    graphs = exporting.graphs_of(pods.content, rdf.TRIG)
+    assert graphs
+    assert all("/payments/pod/" in graph for graph in graphs)
+    turtle = http.get("/export", params={"prefix": "prod/payments/"}, headers={"Accept": "text/turtle"})
+    assert turtle.headers["content-type"].startswith("text/turtle")
+    assert rdf.parse(turtle.content, rdf.TURTLE)
+    assert http.get("/export", params={"format": "rdfxml"}).status_code == 406
+
+
+def test_a_service_exports_into_a_directory(tmp_path: Path) -> None:
+    """``--export-to`` writes a file at once, whole, and a wrong interval is said at the start."""
+    with serving("--export-to", str(tmp_path / "out"), "--export-every", "1s") as running:
+        until_ready(running)
+        path = tmp_path / "out" / "drumlin.nq.gz"
+        deadline = time.monotonic() + 30
+        while not path.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert exporting.graphs_of(gzip.decompress(path.read_bytes()), rdf.NQUADS)
+    wrong = drumlin("serve", "--export-to", str(tmp_path / "out"), "--export-every", "often")
+    assert (wrong.returncode, "not a duration" in wrong.stderr) == (1, True)

@@ -1,0 +1,168 @@
+"""Exports as documents and as files: order, filters, syntaxes, back again, and whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from exporters.files import Files, write_file
+from kg import exporting, rdf
+from kg.errors import InvalidDocument, InvalidSettings, UnsupportedSyntax
+from kg.exporting import Selection
+from kg.iris import Iris
+from kg.jsonld import NAMESPACE
+from kg.rdf import JSONLD, NQUADS, RDFXML, TRIG, TURTLE, Lines, Syntax
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+
+IRIS = Iris("https://kg.example")
+ROOT = "https://kg.example/id/"
+TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+BACK = (NQUADS, TRIG, JSONLD)
+
+
+def entity(graph: str, kind: str, namespace: str, domain: str) -> Lines:
+    """Write a small entity."""
+    return frozenset(
+        {
+            f"<{graph}> <{TYPE}> <{NAMESPACE}{kind}> .",
+            f'<{graph}> <{NAMESPACE}namespace> "{namespace}" .',
+            f"<{graph}> <{NAMESPACE}domain> <{IRIS.domain(domain)}> .",
+            f'<{graph}> <{NAMESPACE}name> "a \\"name\\"\\n@prefix x: <y> ." .',
+        }
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """A store of four entities by two owners."""
+    opened = EmbeddedStore(tmp_path / "store")
+    rows = [
+        ("prod/b/deployment/x", "Deployment", "b", "alice", "dump"),
+        ("prod/a/statefulset/y", "StatefulSet", "a", "alice", "dump"),
+        ("prod/a/pod/z", "Pod", "a", "bob", "dump"),
+        ("edge/a/pod/z", "Pod", "a", "bob", "user"),
+    ]
+    opened.apply([GraphWrite(ROOT + i, entity(ROOT + i, k, n, d), o) for i, k, n, d, o in rows])
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), ["edge/a/pod/z", "prod/a/pod/z", "prod/a/statefulset/y", "prod/b/deployment/x"]),
+        (Selection(type="Workload"), ["prod/a/statefulset/y", "prod/b/deployment/x"]),
+        (Selection(type="Pod", owner="dump"), ["prod/a/pod/z"]),
+        (Selection(namespace="a", prefix="prod/"), ["prod/a/pod/z", "prod/a/statefulset/y"]),
+        (Selection(domain="alice"), ["prod/a/statefulset/y", "prod/b/deployment/x"]),
+        (Selection(domain=ROOT + "domain/bob", type="Deployment"), []),
+        (Selection(namespace='a" . <x> <y> "'), []),
+    ],
+)
+def test_a_selection_is_what_all_of_its_parts_hold_for(
+    store: EmbeddedStore, selection: Selection, expected: list[str]
+) -> None:
+    """Filters narrow one another, and graphs come in the order of their names."""
+    assert [graph.removeprefix(ROOT) for graph, _ in exporting.select(store, selection, IRIS)] == expected
+
+
+@pytest.mark.parametrize("syntax", BACK)
+def test_an_export_is_read_back_as_it_was(store: EmbeddedStore, syntax: Syntax) -> None:
+    """N-Quads, TriG and JSON-LD give every graph back; the same store gives the same bytes."""
+    graphs = dict(store.export())
+    data = b"".join(exporting.written(store.export(), syntax))
+
+    assert exporting.graphs_of(data, syntax) == graphs
+    assert data == b"".join(exporting.written(store.export(), syntax))
+
+
+def test_turtle_says_the_same_without_graphs(store: EmbeddedStore) -> None:
+    """Turtle is one valid document of all statements; it cannot be read back into graphs, and that is said."""
+    data = b"".join(exporting.written(store.export(), TURTLE))
+
+    assert rdf.parse(data, TURTLE)[None] == frozenset().union(*(lines for _, lines in store.export()))
+    with pytest.raises(InvalidDocument, match="no graphs"):
+        exporting.graphs_of(data, TURTLE)
+    with pytest.raises(UnsupportedSyntax):
+        exporting.written(store.export(), RDFXML)
+    with pytest.raises(InvalidDocument, match="no named graph"):
+        exporting.graphs_of(b"<http://s> <http://p> <http://o> .", NQUADS)
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+GRAPHS = st.dictionaries(
+    st.integers(0, 9), st.lists(st.tuples(st.integers(0, 3), TEXT), min_size=1, max_size=5), max_size=6
+)
+
+
+@given(graphs=GRAPHS, syntax=st.sampled_from(BACK))
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_any_graphs_come_back(graphs: dict[int, list[tuple[int, str]]], syntax: Syntax) -> None:
+    """Whatever the texts, export and import are inverse, compressed or not."""
+    wanted: dict[str, Lines] = {}
+    for number, facts in sorted(graphs.items()):
+        graph = f"{ROOT}prod/-/node/n{number}"
+        text = "\n".join(f'<{graph}/c/{part}> <http://p> "{_escaped(value)}" .' for part, value in facts)
+        wanted[graph] = rdf.parse(text.encode(), rdf.NTRIPLES)[None]
+    packed = b"".join(exporting.gzipped(exporting.written(wanted.items(), syntax)))
+
+    assert exporting.graphs_of(gzip.decompress(packed), syntax) == wanted
+    assert packed == b"".join(exporting.gzipped(exporting.written(wanted.items(), syntax)))
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\u{ord(each):04X}" if each < " " or each in '"\\' else each for each in text)
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
+    """An export that breaks leaves the old file and no other."""
+    path = tmp_path / "x.nq"
+    assert write_file(path, [b"a", b"b"]) == 2
+
+    def broken() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="space"):
+        write_file(path, broken())
+    assert [each.name for each in tmp_path.iterdir()] == ["x.nq"]
+    assert path.read_bytes() == b"ab"
+
+
+def test_files_follow_the_store(store: EmbeddedStore, tmp_path: Path) -> None:
+    """The file is written at once and after each change, not when nothing has changed, until stopped."""
+    files = Files(store, IRIS, tmp_path / "out", NQUADS, timedelta(milliseconds=20))
+    files.start()
+    try:
+        _until(files.path.exists)
+        first = gzip.decompress(files.path.read_bytes())
+        assert exporting.graphs_of(first, NQUADS) == dict(store.export())
+        assert not files.write()
+        store.apply([GraphWrite(ROOT + "prod/a/pod/z", None, "dump")])
+        _until(lambda: gzip.decompress(files.path.read_bytes()) != first)
+    finally:
+        files.stop()
+    assert ROOT + "prod/a/pod/z" not in exporting.graphs_of(gzip.decompress(files.path.read_bytes()), NQUADS)
+    assert [each.name for each in files.path.parent.iterdir()] == ["drumlin.nq.gz"]
+
+
+def _until(true: object, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not true():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_directory_that_is_none_is_refused(store: EmbeddedStore, tmp_path: Path) -> None:
+    """A file in the place of the directory is an error of the settings, at the start."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidSettings, match="cannot be exported to"):
+        Files(store, IRIS, tmp_path / "file", NQUADS, timedelta(hours=1))
