@@ -457,7 +457,9 @@ def audit(
 @app.command()
 def dump(
     format: Annotated[str, typer.Option("--format", "-f", help="nquads, jsonld, trig or turtle.")] = "nquads",
-    type: Annotated[str | None, typer.Option(help="Only a class; Workload is all workloads.", show_default=False)] = None,
+    type: Annotated[
+        str | None, typer.Option(help="Only a class; Workload is all workloads.", show_default=False)
+    ] = None,
     domain: Annotated[str | None, typer.Option(help="Only a domain.", show_default=False)] = None,
     namespace: Annotated[str | None, typer.Option(help="Only a namespace.", show_default=False)] = None,
     owner: Annotated[str | None, typer.Option(help="Only what a source or user writes.", show_default=False)] = None,

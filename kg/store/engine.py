@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,6 +143,8 @@ def translated(what: str) -> Iterator[None]:
     except SyntaxError as error:
         raise InvalidDocument("a statement is not legal RDF: one of its IRIs is malformed") from error
     except OSError as error:
+        # A kept error keeps its frames, and one that holds the engine would keep it from being opened again.
+        traceback.clear_frames(error.__traceback__)
         raise unavailable(f"the store cannot be {what}", error) from error
     except RuntimeError as error:
         if "orruption" not in str(error):

@@ -143,7 +143,7 @@ def test_request_ids_are_kept_or_made(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "status"), [("/nothing", 404), ("/subgraphs?limit=0", 422), ("/resolve?entity=x", 422)]
+    ("path", "status"), [("/nothing", 404), ("/subgraphs?limit=0", 422), ("/resolve?metric=cpu_usage", 422)]
 )
 def test_wrong_addresses_and_parameters_are_problems(http: httpx.Client, path: str, status: int) -> None:
     """Even what no route takes is answered as problem+json."""

@@ -11,9 +11,9 @@ import pytest
 
 from kg.errors import InvalidIdentifier, InvalidInput, ResourceNotFound
 from kg.settings import DatasourceSettings
+from kg.telemetry.asking import MAX_PODS
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject, describe, pod_names
-from kg.telemetry.asking import MAX_PODS
 from kg.telemetry.resolve import Resolution, Resolver
 from kg.telemetry.series import Window
 from kg.telemetry.templates import Catalogue
