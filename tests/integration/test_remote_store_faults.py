@@ -136,7 +136,10 @@ def test_a_killed_engine_keeps_what_it_acknowledged(tmp_path: Path, running: Run
         threads = [threading.Thread(target=load, args=(each, part)) for part, each in enumerate(stores)]
         for each in threads:
             each.start()
-        time.sleep(random.uniform(0.5, 1.5))
+        deadline = time.monotonic() + 60
+        while len(acknowledged) < 2 and time.monotonic() < deadline:  # a busy machine begins slowly
+            time.sleep(0.02)
+        time.sleep(random.uniform(0, 1))
         first.process.kill()
         first.process.wait()
         for each in threads:
