@@ -17,8 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kg.errors import StoreUnavailable
-from kg.store.durability import unavailable
+from kg.errors import StoreFull, StoreUnavailable
+from kg.store.durability import Reserve, unavailable
 from kg.store.protocol import GraphEntry, LogEntry
 
 _SCHEMA = """
@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
 INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 """
 _VERSION = 2
+_RESERVE = 4 << 20  # bytes that taking back a batch of single writes needs, with room to spare
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
@@ -67,6 +68,7 @@ class ChangeLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reading = threading.Lock()
+        self._reserve = Reserve(path.with_name("reserve"), _RESERVE)
         with self._translated("opened"):
             self._writer = self._connect()
             self._writer.executescript(_SCHEMA)
@@ -92,6 +94,7 @@ class ChangeLog:
         """Write one batch durably: its log rows and the entries that follow from them; the engine holds all up to ``settled``."""
         gone = [(each.graph,) for each in changes if each.after is None]
         there = [_entry_row(each) for each in changes if each.after is not None]
+        self._reserve.hold()
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
             self._writer.executemany(_INSERT_LOG, map(_row, changes))
@@ -99,7 +102,17 @@ class ChangeLog:
             self._writer.executemany(_INSERT_ENTRY, there)
 
     def take_back(self, settled: int) -> None:
-        """Forget what came after ``settled`` and was never committed: the entries are again what the log before says."""
+        """Forget what came after ``settled`` and was never committed: the entries are again what the log before says.
+
+        On a full disk the reserve, taken before the batch was recorded, is used up.
+        """
+        try:
+            self._forget(settled)
+        except StoreFull:
+            self._reserve.release()
+            self._forget(settled)
+
+    def _forget(self, settled: int) -> None:
         with self._translated("written"), self._transaction():
             graphs = self._writer.execute("SELECT graph FROM log WHERE generation > ?", (settled,)).fetchall()
             self._writer.execute("DELETE FROM log WHERE generation > ?", (settled,))

@@ -27,6 +27,37 @@ def unavailable(what: str, error: Exception) -> StoreUnavailable:
     return StoreUnavailable(f"{what}: {error}", hint="check the permissions and the disk of the store's directory")
 
 
+class Reserve:
+    """Room on a disk, held as a file at ``path``, for what must still be written when the disk is full."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path = path
+        self._size = size
+        self._held = False
+
+    def hold(self) -> None:
+        """Take the room, unless it is held; raises ``StoreFull`` when there is none."""
+        if self._held:
+            return
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.posix_fallocate(file, 0, self._size)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise unavailable(f"the store's {self._path.name} cannot be held", error) from error
+        self._held = True
+
+    def release(self) -> None:
+        """Give the room up, for the one who asks next."""
+        self._held = False
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unavailable(f"the store's {self._path.name} cannot be released", error) from error
+
+
 class Wal:
     """The write-ahead log of the RocksDB in ``folder``."""
 
