@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
@@ -19,7 +19,7 @@ from itertools import islice
 
 import shacl
 
-from kg.errors import InvalidDocument, ShapeViolation, Violation
+from kg.errors import InvalidDocument, InvalidIdentifier, ShapeViolation, Violation
 from kg.iris import Iris
 from kg.rdf import Lines, Term, terms
 from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
@@ -40,6 +40,16 @@ _COMPARED = {f"{_PROV}startedAtTime", f"{_PROV}endedAtTime", f"{NAMESPACE}traine
 _MAX_COMPARED = 16
 # What the SHACL engine must not be given: it panics on some ill-formed dates, and compares each value with each.
 _UNFIT = frozenset({"ill-typed-literal", "too-many-values"})
+PARTS = frozenset(
+    {
+        *(f"{NAMESPACE}{name}" for name in ("container", "telemetry", "dashboard")),
+        "http://purl.org/dc/terms/hasPart",
+        "http://www.w3.org/ns/dcat#distribution",
+    }
+)
+"""What the shapes ask the class of: a part, which is described in the same graph."""
+
+_SUBCLASS = "http://www.w3.org/2000/01/rdf-schema#subClassOf"
 _SHOWN = 120
 _SHOWN_IRI = 512
 
@@ -62,6 +72,35 @@ def validate(lines: Lines, graph: str, iris: Iris) -> None:
         found += [each for each in _shape_violations(lines, statements) if (each.focus, each.value) not in known]
     if found:
         raise ShapeViolation(tuple(sorted(set(found), key=_order)[:MAX_VIOLATIONS]))
+
+
+def fit(graphs: Sequence[tuple[str, Lines]], iris: Iris) -> bool:
+    """Tell whether ``validate`` accepts all these graphs, each under its name; the SHACL engine is called once for all of them.
+
+    That is what makes it three times as fast per graph, and so no graph may lend another a class: where one could, and
+    where anything else is in doubt, the answer is False and ``validate`` tells for each.
+    """
+    try:
+        for graph, lines in graphs:
+            statements = [terms(line) for line in lines]
+            notes = iris.parse(graph).notes
+            if iris.entity(graph) != graph or not _is_closed(statements, graph):
+                return False
+            if next(_violations(statements, graph, notes=notes), None):
+                return False
+        text = "\n".join(line for _, lines in graphs for line in lines)
+        return bool(_shapes().validate_text(text, format="ntriples", max_results=1).conforms)
+    except (InvalidIdentifier, ValueError):
+        return False
+
+
+def _is_closed(statements: list[Statement], graph: str) -> bool:
+    """Tell whether what the shapes ask of a graph can be answered by it alone, also when others stand beside it."""
+    below = f"{graph}/"
+    return all(
+        predicate.value != _SUBCLASS and (predicate.value not in PARTS or value.value.startswith(below))
+        for _, predicate, value in statements
+    )
 
 
 def _order(violation: Violation) -> tuple[str, str, str, str]:
