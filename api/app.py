@@ -12,10 +12,10 @@ from typing import Any
 import structlog
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.gzip import GZipMiddleware
 
 from api import openapi, problems
 from api.assembly import Parts
+from api.compression import Compression
 from api.hot import Hot
 from api.metrics import Metrics
 from api.routes import (
@@ -93,9 +93,9 @@ def create_app(parts: Parts) -> FastAPI:
         app.include_router(routes.router)
     app.include_router(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
+    app.add_middleware(Compression)
     if parts.asking:
         app.add_middleware(Hot, parts=parts, asking=parts.asking, metrics=app.state.metrics)
-    app.add_middleware(GZipMiddleware, minimum_size=1400, compresslevel=4)
     if parts.settings.cors:
         app.add_middleware(CORSMiddleware, allow_origins=parts.settings.cors, allow_methods=["*"], allow_headers=["*"],
                            expose_headers=EXPOSED)  # fmt: skip

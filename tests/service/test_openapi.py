@@ -74,9 +74,26 @@ def test_large_answers_are_compressed_for_who_wants_it(service: Any) -> None:
         assert "Content-Encoding" not in plain.headers
         assert packed.headers["Content-Encoding"] == "gzip"
         assert packed.json() == plain.json()
+        assert {"Accept", "Accept-Encoding"} & {each.strip() for each in plain.headers["Vary"].split(",")}
         with http.stream("GET", "/events", headers={"Accept": "text/event-stream", "Accept-Encoding": "gzip"}) as feed:
             assert "Content-Encoding" not in feed.headers
             assert next(feed.iter_lines()).startswith("retry:")
+
+
+def test_a_compressed_graph_guards_and_validates_like_the_plain_one(service: Any) -> None:
+    """The ETag of a compressed body is its own; If-None-Match gets 304 with either form, If-Match takes either."""
+    path = "/subgraph/prod/payments/deployment/checkout"
+    with httpx.Client(base_url=service.url) as http:
+        tags = {}
+        for coding in ("identity", "gzip", "zstd"):
+            read = http.get(path, headers={"Accept-Encoding": coding})
+            tags[coding] = read.headers["ETag"]
+            again = http.get(path, headers={"Accept-Encoding": coding, "If-None-Match": tags[coding]})
+            assert (again.status_code, again.headers["ETag"]) == (304, tags[coding])
+        assert len(set(tags.values())) == 3
+        assert http.get(path, headers={"If-None-Match": tags["identity"]}).status_code == 304
+        patch = {"Content-Type": "application/merge-patch+json", "If-Match": tags["zstd"]}
+        assert http.patch(path, content=b"{}", headers=patch).status_code != 412
 
 
 def test_other_origins_may_call_only_when_configured(service: Any, tmp_path: Path) -> None:

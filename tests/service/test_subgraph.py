@@ -95,7 +95,7 @@ def test_every_syntax_goes_in_and_comes_out(http: httpx.Client, name: str, synta
     put(http, name, forecast(name))
     by_accept = http.get(f"/subgraph/forecast/{name}", headers={"Accept": syntax.media_type})
     assert by_accept.headers["Content-Type"].startswith(syntax.media_type)
-    assert by_accept.headers["ETag"].endswith(f'-{syntax.name}"')
+    assert f"-{syntax.name}" in by_accept.headers["ETag"]
     assert http.get(f"/subgraph/forecast/{name}{syntax.suffix}").content == by_accept.content
     assert http.get(f"/subgraph/forecast/{name}", params={"format": syntax.name}).content == by_accept.content
     back = http.put(
