@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,9 +17,13 @@ from api.cli.output import emit, emit_json, emit_table, progress
 from kg import rdf
 from kg.audit import Report, audit, shacl_report
 from kg.client import calls
+from kg.errors import StoreUnavailable
 from kg.iris import Iris
 from kg.rdf import TURTLE
 from kg.settings import Settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 BROKEN = 3
 """Exit code when a rule is broken."""
@@ -49,24 +53,47 @@ def directory(settings: Settings, path: Path, form: Form) -> int:
 
 
 def _audited(store: Any, iris: Iris) -> Report:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TextColumn("graphs"), TimeRemainingColumn())
-    with Progress(*columns, console=progress, transient=True) as bar:
+    with _bar() as bar:
         task = bar.add_task("", total=len(store.entries()))
         return audit(store.export(), iris, lambda done: bar.update(task, completed=done))
 
 
+def _bar() -> Progress:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TextColumn("graphs"), TimeRemainingColumn())
+    return Progress(*columns, console=progress, transient=True)
+
+
 def service(url: str | None, form: Form) -> int:
     """Have the service at ``url`` audit its store and return the exit code."""
-    with kg.connect(url) as client, progress.status("auditing …"):
+    with kg.connect(url) as client:
         if form is Form.shacl:
             content = client.run(calls.audit(TURTLE.media_type))
             emit(content)
             return BROKEN if b"ValidationResult" in content else 0
-        report = msgspec.json.decode(client.run(calls.audit("application/json")))
+        report = _followed(client.stream(calls.audit("application/x-ndjson")))
     _tell(report, form)
     return 0 if report["conforms"] else BROKEN
+
+
+def _followed(chunks: Iterable[bytes]) -> dict[str, Any]:
+    """Show how far the service is, and return the report, which is the last line; raises ``StoreUnavailable`` without one."""
+    with _bar() as bar:
+        task = bar.add_task("", total=None)
+        for text in _lines_of(chunks):
+            line: dict[str, Any] = msgspec.json.decode(text)
+            if "conforms" in line:
+                return line
+            bar.update(task, completed=line["done"], total=line["total"])
+    raise StoreUnavailable("the service ended the audit before it was whole", hint="its log says why; ask again")
+
+
+def _lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        yield from whole
 
 
 def _tell(report: Mapping[str, Any], form: Form) -> None:

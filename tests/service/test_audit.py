@@ -42,10 +42,17 @@ def test_a_running_service_audits_itself(loaded: Path) -> None:
     """The command asks the service; other tools get SHACL's report from it."""
     with serving("--store", str(loaded), "--base", BASE, "--cluster", "prod") as service:
         answer = drumlin("audit", "--url", service.url, "-o", "json")
+        lines = httpx.get(
+            f"{service.url}/admin/audit", headers={"Accept": "application/x-ndjson"}, timeout=60
+        ).text.splitlines()
         turtle = httpx.get(f"{service.url}/admin/audit", headers={"Accept": "text/turtle"}, timeout=60)
         odd = httpx.get(f"{service.url}/admin/audit", headers={"Accept": "image/png"}, timeout=60)
 
     assert (answer.returncode, json.loads(answer.stdout)["conforms"]) == (0, True), answer.stderr
+    steps, last = [json.loads(line) for line in lines[:-1]], json.loads(lines[-1])
+    assert [each["done"] for each in steps] == sorted(each["done"] for each in steps)
+    assert steps[-1]["done"] == steps[-1]["total"] == last["graphs"] > 0
+    assert last == json.loads(answer.stdout)
     assert turtle.headers["Content-Type"].startswith("text/turtle")
     report = rdflib.Graph().parse(data=turtle.text, format="turtle")
     assert list(report.objects(None, rdflib.SH.conforms)) == [rdflib.Literal(True)]
