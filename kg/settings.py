@@ -98,6 +98,27 @@ class TlsSettings(BaseModel):
     key: Path | None = Field(None, description="Key of the client certificate, when it is not in the same file.")
 
 
+class SeriesSettings(BaseModel):
+    """Where an InfluxDB keeps one metric: a field of a measurement, one series per pod or node, told apart by tags."""
+
+    model_config = _FROZEN
+    measurement: str = Field(min_length=1, description="Name of the measurement.")
+    field: str = Field(min_length=1, description="Name of the field.")
+    read: Literal["gauge", "rate", "increase"] = Field(
+        "gauge",
+        description="gauge: the mean per step; rate, increase: of a counter, per second or per step, resets left out.",
+    )
+    across: Literal["sum", "mean", "max"] = Field("sum", description="How a gauge's series become one.")
+    where: dict[str, str] = Field({}, description="Tags that the series have besides: tag → value.")
+    scale: float = Field(1.0, description="What values are multiplied with to be in the metric's unit.")
+
+    @model_validator(mode="after")
+    def _counters_add_up(self) -> Self:
+        if self.read != "gauge" and self.across != "sum":
+            raise ValueError(f"a counter's series are added up; across = {self.across!r} is for gauges")
+        return self
+
+
 class DatasourceSettings(BaseModel):
     """One server that holds telemetry. Only datasources that stand here are ever fetched from."""
 
@@ -122,6 +143,9 @@ class DatasourceSettings(BaseModel):
         {}, description="Sent with each request; for what is no credential."
     )
     database: str | None = Field(None, min_length=1, description="InfluxDB: name of the database.")
+    series: dict[str, SeriesSettings] = Field(
+        {}, description='InfluxDB: where it keeps metrics, by template: [datasource.series."workload.mem_usage"].'
+    )
     metrics: Literal["all", "scraped"] = Field(
         "all",
         description="Prometheus: whose metrics it holds; scraped = workloads that prometheus.io/scrape or a monitor names.",
@@ -130,7 +154,9 @@ class DatasourceSettings(BaseModel):
         (), description="Namespaces whose workloads it knows, as patterns (`team-*`); all when there are none."
     )
     labels: dict[str, str] = Field(
-        {}, description="Label names that differ here: template's label → this server's label."
+        {},
+        description="Label names that differ here: template's label → this server's label; InfluxDB: tags (namespace, pod, node);"
+        " Parquet: columns (unique_id, ds, y, metric).",
     )
     jobs: dict[str, str] = Field(
         {}, description="Job names that differ here: template's job → this server's job ('' drops the matcher)."
@@ -169,6 +195,8 @@ class DatasourceSettings(BaseModel):
             raise ValueError("a parquet datasource has a file:// url, and only such a one")
         if (self.database is None) == (self.kind == "influxdb"):
             raise ValueError("an influxdb datasource names its database, and only such a one")
+        if self.series and self.kind != "influxdb":
+            raise ValueError(f"series tell where an influxdb keeps metrics; this is {self.kind}")
         return self
 
 
@@ -224,6 +252,17 @@ class Settings(BaseSettings):
         (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."
     )
     store: StoreSettings = Field(StoreSettings(), description="The engine behind --store sparql+http(s)://…")
+    log_retention: float = Field(
+        7.0,
+        gt=0,
+        le=36500,
+        description="Days that the change log reaches back, for those who follow it (embedded store).",
+    )
+    log_bytes: int = Field(
+        1024 * 1024 * 1024,
+        ge=1024 * 1024,
+        description="Bytes that the change log may take (about 230 a write); then its oldest changes go before their time.",
+    )
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
     query_memory: int = Field(
         1024 * 1024 * 1024, ge=64 * 1024 * 1024, description="Bytes of memory that one SPARQL query may take."

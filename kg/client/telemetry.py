@@ -95,12 +95,12 @@ class ServiceResolver:
         settings = Settings.load()
         iris = Iris(settings.base)
         found = [Datasource.from_settings(each, iris, None) for each in settings.datasource]
-        self._datasources = {each.name: each for each in found if each.kind == "prometheus"}
+        self._datasources = {each.name: each for each in found}
 
     @property
     def longest_scrape_interval(self) -> timedelta:
         """The longest scrape interval of the datasources here."""
-        found = [each.scrape_interval for each in self._datasources.values()]
+        found = [each.scrape_interval for each in self._datasources.values() if each.kind == "prometheus"]
         return max(found, default=DEFAULT_SCRAPE_INTERVAL)
 
     def short(self, iri: str) -> str:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from kg.errors import InvalidInput
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NodeDocument
-from kg.settings import Credential, DatasourceKind, DatasourceSettings, TenantHeader
+from kg.settings import Credential, DatasourceKind, DatasourceSettings, SeriesSettings, TenantHeader
 from kg.telemetry.durations import iso_duration, parse_duration
 
 DEFAULT_SCRAPE_INTERVAL = timedelta(seconds=30)
@@ -56,7 +56,8 @@ class Datasource:
     """One server that holds telemetry. ``url`` has no trailing slash and no credentials; ``access`` None: resolve only.
 
     ``labels`` and ``jobs`` map a template's label and job names to this server's ('' drops the job matcher). ``logs`` tells
-    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's.
+    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's, and
+    ``series`` tells where in it a template's metric is.
     """
 
     name: str
@@ -70,6 +71,7 @@ class Datasource:
     logs: Literal["all", "injected"] = "all"
     dashboards: Mapping[str, str] = field(default_factory=dict)
     database: str | None = None
+    series: Mapping[str, SeriesSettings] = field(default_factory=dict)
     access: Access | None = None
 
     @classmethod
@@ -87,6 +89,7 @@ class Datasource:
             logs=settings.logs,
             dashboards={str(scope): url for scope, url in settings.dashboards.items()},
             database=settings.database,
+            series=settings.series,
             access=Access.from_settings(settings),
         )
 

@@ -15,7 +15,7 @@ from urllib.parse import quote as percent_encoded
 
 from kg.iris import Iris
 from kg.jsonld import NodeDocument
-from kg.telemetry import logql, promql
+from kg.telemetry import dialects, logql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.quoting import literally
 from kg.telemetry.templates import Catalogue, Template
@@ -118,7 +118,7 @@ def _metrics(
 
 
 def _metric(subject: Subject, template: Template, datasources: Sequence[Datasource], iris: Iris) -> NodeDocument | None:
-    holders = [each for each in datasources if each.kind == template.datasource_type]
+    holders = [each for each in datasources if each.kind != "parquet" and dialects.speaks(each, template)]
     if not holders or subject.lacks(template.metric):
         return None
     iri = Iris.metric(subject.iri, template.metric)
@@ -130,16 +130,21 @@ def _metric(subject: Subject, template: Template, datasources: Sequence[Datasour
         "unit": template.unit,
         "metricType": template.metric_type,
         "template": iris.template(template.name),
-        "distribution": [_metric_query(iri, subject, template, each) for each in holders],
+        "distribution": [_metric_query(iri, subject, template, each, iris) for each in holders],
     }
 
 
-def _metric_query(metric: str, subject: Subject, template: Template, datasource: Datasource) -> NodeDocument:
+def _metric_query(
+    metric: str, subject: Subject, template: Template, datasource: Datasource, iris: Iris
+) -> NodeDocument:
     window = max(DEFAULT_WINDOW, 4 * datasource.scrape_interval)
+    query = dialects.write(
+        template, subject.values, iris.short(subject.iri), window=window, step=window, datasource=datasource
+    )
     return {
         "id": Iris.at(metric, datasource.name),
         "type": "MetricQuery",
-        "query": promql.render(template.query, subject.values, window=window, datasource=datasource),
+        "query": query,
         "accessService": datasource.iri,
     }
 

@@ -24,7 +24,7 @@ from kg.store.protocol import Store
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import iso_duration, parse_duration
 from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.probing import directory_of
+from kg.telemetry.fetch.parquet import directory_of
 from kg.telemetry.resolution import iso
 
 MAX_POINTS = 1_000_000

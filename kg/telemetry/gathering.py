@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from kg.telemetry import cache
 from kg.telemetry.cache import DAY, SETTLED, DayCache
+from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
+from kg.telemetry.fetch.parquet import Parquet
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.resolution import Resolution
 from kg.telemetry.series import Grid, Samples, place
 
-Client = Prometheus | Loki
+Client = Prometheus | Loki | InfluxDB | Parquet
 
 
 @dataclass(slots=True)

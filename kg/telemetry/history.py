@@ -21,9 +21,12 @@ import pyarrow as pa
 import structlog
 
 from kg.errors import DrumlinError, InvalidInput, MetricMissing, TooLarge
+from kg.telemetry import lacking
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
+from kg.telemetry.fetch.parquet import Parquet
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.gathering import Client, gather
 from kg.telemetry.missing import explain_absence
@@ -281,7 +284,8 @@ class History:
     def _one(self, key: Key, resolution: Resolution, plan: Plan) -> _Result:
         grid = plan.grid
         client = self._client(self._resolver.datasource(resolution))
-        gathered = gather(client, resolution, grid, self._days, self._clock())
+        days = None if isinstance(client, Parquet) else self._days  # files come later, and are as near as the cache
+        gathered = gather(client, resolution, grid, days, self._clock())
         missing = gathered.values.null_count
         if missing == grid.points and not gathered.not_finite:
             raise _absence(client, resolution, grid)
@@ -302,16 +306,29 @@ class History:
     def _client(self, datasource: Datasource) -> Client:
         with self._lock:
             if datasource.iri not in self._clients:
-                kind = Loki if datasource.kind == "loki" else Prometheus
-                self._clients[datasource.iri] = kind(datasource, sleep=self._sleep)
+                if datasource.kind == "parquet":
+                    self._clients[datasource.iri] = Parquet(datasource)
+                else:
+                    self._clients[datasource.iri] = _KINDS[datasource.kind](datasource, sleep=self._sleep)
             return self._clients[datasource.iri]
+
+
+_KINDS: Mapping[str, type[Prometheus | Loki | InfluxDB]] = {
+    "prometheus": Prometheus,
+    "loki": Loki,
+    "influxdb": InfluxDB,
+}
 
 
 def _absence(client: Client, resolution: Resolution, grid: Grid) -> MetricMissing:
     if isinstance(client, Prometheus):
         return explain_absence(client, resolution.query, *grid.window)
+    if isinstance(client, Parquet):
+        return client.explain(resolution.query)
+    if isinstance(client, InfluxDB):
+        return lacking.explain(client, resolution.query)
     return MetricMissing(
-        f"datasource {resolution.datasource} has no line of it in the window",
+        f"datasource {resolution.datasource} has nothing of it in the window",
         hint="take a longer window, or check the label names of the datasource in drumlin.toml",
         detail={"datasource": resolution.datasource, "query": resolution.query},
     )

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from kg.errors import DrumlinError, MetricMissing, ResourceNotFound
 from kg.telemetry import promql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
+from kg.telemetry.fetch.parquet import directory_of
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.missing import explain_absence
 from kg.telemetry.promql import Selector
@@ -125,11 +124,6 @@ def _parquet(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> d
     if not directory.is_dir():
         raise ResourceNotFound(f"{directory} is no directory", hint="make it, or set url of the datasource")
     return {"files": sum(1 for _ in directory.rglob("*.parquet"))}
-
-
-def directory_of(datasource: Datasource) -> Path:
-    """Return the directory of a parquet datasource."""
-    return Path(unquote(urlsplit(datasource.url).path))
 
 
 _PROBES: Mapping[str, Callable[[Datasource, Catalogue, datetime], dict[str, Any]]] = {

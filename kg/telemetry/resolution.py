@@ -8,13 +8,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, Self
 
 from kg.errors import DrumlinError
-from kg.telemetry import curl, logql
+from kg.telemetry import curl, dialects, logql
 from kg.telemetry.asking import MAX_PODS, Part, Question
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import iso_duration, parse_duration
 from kg.telemetry.fetch.loki import PAGE
 from kg.telemetry.fetch.loki import RANGE_PATH as LOKI_RANGE_PATH
-from kg.telemetry.fetch.prometheus import RANGE_PATH
 from kg.telemetry.graph import Entity, StoredMetric
 from kg.telemetry.quoting import any_of
 from kg.telemetry.series import MAX_POINTS, Grid, Window
@@ -153,8 +152,6 @@ def metric_resolution(
             f"{grid.points:,} points are more than one query may ask for ({MAX_POINTS:,}); history asks in parts",
         )
     first = parts[0]
-    path = LOKI_RANGE_PATH if server.kind == "loki" else RANGE_PATH
-    form = {"query": first.query, "start": str(first.grid.start), "end": str(first.grid.end), "step": str(grid.step)}
     return Resolution(
         entity=entity.iri,
         metric=metric.metric if isinstance(metric, Template) else metric.name,
@@ -163,14 +160,14 @@ def metric_resolution(
         metric_type=metric.metric_type,
         datasource=server.name,
         datasource_iri=server.iri,
-        endpoint=server.url + path,
+        endpoint=dialects.endpoint(server),
         query=first.query,
         start=start,
         end=end,
         step=timedelta(seconds=grid.step),
         pods=first.pods if len(parts) == 1 else tuple(sorted({name for part in parts for name in part.pods})),
         selector=how,
-        curl=curl.command(server, path, form),
+        curl=dialects.command(server, first.query, first.grid),
         fetchable=server.access is not None,
         warnings=warnings,
         parts=parts,
@@ -222,7 +219,7 @@ def step_warnings(template: Template, step: timedelta, span: timedelta, server: 
     found: tuple[str, ...] = ()
     if step < server.scrape_interval:
         found += (f"the step is shorter than {server.name}'s scrape interval, so points repeat",)
-    if span > step and "increase(" in template.query:
+    if span > step and template.adds_up:
         found += (f"each point covers {span.total_seconds():g} s, more than the step: adding points up counts twice",)
     return found
 

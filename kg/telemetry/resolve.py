@@ -14,7 +14,7 @@ from itertools import chain
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris
 from kg.store.protocol import Store
-from kg.telemetry import logql, promql
+from kg.telemetry import dialects, logql, promql
 from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
@@ -175,10 +175,9 @@ class Resolver:
         if template is None:
             candidates = self._candidates(found, "prometheus", datasource, by_hand=True)
             return self._as_stored(found, metric, candidates, window, step)
-        if template.datasource_type == "loki":
-            _, server = self._log_server(found, datasource)
-        else:
-            server = self._candidates(found, template.datasource_type, datasource)[0]
+        server = self._server(found, template, datasource)
+        if custom and server.kind != "prometheus":
+            raise InvalidInput(f"datasource {server.name} speaks no PromQL", hint="name a prometheus datasource")
         chosen_step = choose_step(window, step, server.scrape_interval)
         grid = Grid.over(window, chosen_step)
         span = rate_window(chosen_step, server.scrape_interval)
@@ -191,7 +190,8 @@ class Resolver:
             if custom:
                 return promql.enforce(custom, _limits(found, pattern, server))
             values = self._subject(found, stored, pattern).values
-            return promql.render(template.query, values, window=span, datasource=server)
+            id = self.short(found.iri)
+            return dialects.write(template, values, id, window=span, step=chosen_step, datasource=server)
 
         question = Question(write, pods.runs, pods.pattern, int(reach.total_seconds()))
         warnings = (*pods.warnings, *step_warnings(template, chosen_step, span, server))
@@ -208,6 +208,22 @@ class Resolver:
         streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
         query = logql.containing(streams, containing)
         return log_resolution(found, server, query, window, names, pods.how, pods.warnings)
+
+    def _server(self, entity: Entity, template: Template, wanted: str | None) -> Datasource:
+        """Return the datasource to ask: one of the template's kind, else (or when it is named) one that holds what is no PromQL."""
+        others = [each for each in self._configured if each.kind in ("influxdb", "parquet")]
+        named = [each for each in others if wanted in (each.name, each.iri)]
+        if named:
+            return named[0]
+        if template.datasource_type == "loki":
+            return self._log_server(entity, wanted)[1]
+        try:
+            return self._candidates(entity, template.datasource_type, wanted)[0]
+        except ResourceNotFound:
+            holders = sorted((each for each in others if dialects.speaks(each, template)), key=lambda each: each.kind)
+            if wanted is not None or not holders:
+                raise
+            return holders[0]
 
     def _log_server(self, entity: Entity, wanted: str | None) -> tuple[str, Datasource]:
         """Return the namespace of a workload or pod and the datasource that holds its logs."""

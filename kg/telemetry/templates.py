@@ -35,6 +35,11 @@ class Template:
     datasource_type: str
     query: str
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether points of it add up over time: joules per step do, watts do not."""
+        return "increase(" in self.query
+
     def document(self, iris: Iris) -> NodeDocument:
         """Describe the template for the graph."""
         return {

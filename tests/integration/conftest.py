@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from api.demo import prometheus as servers
@@ -158,3 +160,38 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometh
     servers.backfill(directory / "samples.om", directory)
     with servers.start_prometheus(directory, arguments=["--query.max-samples=50000"]) as server:
         yield RealPrometheus(server.url)
+
+
+def need(name: str, package: str) -> Path:
+    """Return where a server's binary is; skip, except in CI, where it is not installed."""
+    found = servers.find_binary(name)
+    if found is None:
+        reason = f"{name} is not installed: apt-get install {package}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    return found
+
+
+@pytest.fixture(scope="session")
+def influx_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real InfluxDB 1.x with the databases forecasts and telemetry; its address."""
+    binary = need("influxd", "influxdb")
+    directory = tmp_path_factory.mktemp("influxdb")
+    config = directory / "influxdb.conf"
+    for _ in range(3):  # another process may take a free port first
+        http, rpc = servers.free_port(), servers.free_port()
+        config.write_text(
+            f'reporting-disabled = true\nbind-address = "127.0.0.1:{rpc}"\n[meta]\n dir = "{directory}/meta"\n'
+            f'[data]\n dir = "{directory}/data"\n wal-dir = "{directory}/wal"\n[http]\n bind-address = "127.0.0.1:{http}"\n'
+        )
+        with (directory / "log").open("wb") as log:
+            process = subprocess.Popen([binary, "-config", config], stdout=log, stderr=log)
+        server = servers.Server(process, http)
+        if servers.wait_ready(server, "/ping", 204):
+            break
+        server.stop()
+    with server:
+        for database in ("forecasts", "telemetry"):
+            httpx.post(f"{server.url}/query", params={"q": f"CREATE DATABASE {database}"}).raise_for_status()
+        yield server.url

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,20 +18,10 @@ from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.probing import probe
 from kg.telemetry.series import Grid
 from kg.telemetry.templates import Catalogue
-from tests.integration.conftest import T0, RealPrometheus, at
+from tests.integration.conftest import T0, RealPrometheus, at, need
 from tests.unit.telemetry_store import IRIS
 
 NOW = at(239)
-
-
-def _need(name: str, package: str) -> Path:
-    found = servers.find_binary(name)
-    if found is None:
-        reason = f"{name} is not installed: apt-get install {package}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
 
 
 def _configured(kind: str, url: str, **more: object) -> Datasource:
@@ -41,33 +29,16 @@ def _configured(kind: str, url: str, **more: object) -> Datasource:
     return Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
 
 
-@pytest.fixture(scope="module")
-def influxdb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Datasource]:
-    """A real InfluxDB 1.x with one database."""
-    binary = _need("influxd", "influxdb")
-    directory = tmp_path_factory.mktemp("influxdb")
-    config = directory / "influxdb.conf"
-    for _ in range(3):  # another process may take a free port first
-        http, rpc = servers.free_port(), servers.free_port()
-        config.write_text(
-            f'reporting-disabled = true\nbind-address = "127.0.0.1:{rpc}"\n[meta]\n dir = "{directory}/meta"\n'
-            f'[data]\n dir = "{directory}/data"\n wal-dir = "{directory}/wal"\n[http]\n bind-address = "127.0.0.1:{http}"\n'
-        )
-        with (directory / "log").open("wb") as log:
-            process = subprocess.Popen([binary, "-config", config], stdout=log, stderr=log)
-        server = servers.Server(process, http)
-        if servers.wait_ready(server, "/ping", 204):
-            break
-        server.stop()
-    with server:
-        httpx.post(f"{server.url}/query", params={"q": "CREATE DATABASE forecasts"}).raise_for_status()
-        yield _configured("influxdb", server.url, database="forecasts")
+@pytest.fixture
+def influxdb(influx_url: str) -> Datasource:
+    """The real InfluxDB's database for forecasts."""
+    return _configured("influxdb", influx_url, database="forecasts")
 
 
 @pytest.fixture(scope="module")
 def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A real VictoriaMetrics with an hour of one series."""
-    binary = _need("victoria-metrics", "victoria-metrics")
+    binary = need("victoria-metrics", "victoria-metrics")
     directory = tmp_path_factory.mktemp("victoria")
     command = [str(binary), f"-storageDataPath={directory}", "-retentionPeriod=100y", "-search.latencyOffset=0"]
     with servers.start(command, "-httpListenAddr=127.0.0.1:{port}", "/health", directory / "log") as server:

@@ -14,14 +14,11 @@ import kg
 from kg.errors import InvalidDocument, ResourceNotFound
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
-from kg.telemetry.datasources import Datasource
 from tests.integration.conftest import RealPrometheus, at, available
-from tests.integration.test_datasources import influxdb
 from tests.integration.test_loki import FakeLoki
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
 from tests.service.conftest import Service, drumlin, serving
 
-__all__ = ["influxdb"]
 OF = (NODE_A, "mem_usage")
 
 
@@ -40,7 +37,7 @@ def loki() -> Iterator[FakeLoki]:
 
 @pytest.fixture(scope="module")
 def service(
-    prometheus: RealPrometheus, influxdb: Datasource, loki: FakeLoki, tmp_path_factory: pytest.TempPathFactory
+    prometheus: RealPrometheus, influx_url: str, loki: FakeLoki, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Service]:
     """A service with metrics, logs, and two places for forecasts."""
     directory = tmp_path_factory.mktemp("service")
@@ -49,7 +46,7 @@ def service(
         f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{prometheus.url}"\nscrape_interval = "60s"\n'
         f'[[datasource]]\nname = "loki-main"\nkind = "loki"\nurl = "http://127.0.0.1:{loki.server_port}"\n'
         f'[[datasource]]\nname = "forecasts"\nkind = "parquet"\nurl = "{(directory / "forecasts").as_uri()}"\n'
-        f'[[datasource]]\nname = "influx"\nkind = "influxdb"\nurl = "{influxdb.url}"\ndatabase = "forecasts"\n'
+        f'[[datasource]]\nname = "influx"\nkind = "influxdb"\nurl = "{influx_url}"\ndatabase = "forecasts"\n'
     )
     with (
         serving("--store", str(directory / "store"), "--config", str(config)) as running,

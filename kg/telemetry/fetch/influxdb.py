@@ -1,4 +1,4 @@
-"""InfluxDB 1.x: points of forecasts written as line protocol and read back. https://docs.influxdata.com/influxdb/v1/tools/api/.
+"""InfluxDB 1.x: series read, points of forecasts written as line protocol and read back. https://docs.influxdata.com/influxdb/v1/tools/api/.
 
 A query that fails may be answered with 200 and an ``error`` inside the result, so every result is looked into.
 """
@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import islice
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import msgspec
+import pyarrow as pa
 
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import Connection, Request, Told
+from kg.telemetry.fetch.prometheus import Fetched
+from kg.telemetry.influxql import identifier, string
+from kg.telemetry.series import Grid, Samples, moment
 
+QUERY_PATH = "/query"
 _BATCH = 5000  # points of one write; what InfluxDB recommends
 
 
@@ -67,18 +73,59 @@ class InfluxDB:
 
     def read(self, measurement: str, tags: Mapping[str, str], fields: Sequence[str]) -> list[list[Any]]:
         """Return rows of milliseconds and the values of ``fields``, in order of time."""
-        wanted = ",".join(_identifier(field) for field in fields)
-        where = " AND ".join(f"{_identifier(key)}={_string(value)}" for key, value in sorted(tags.items()))
-        query = f"SELECT {wanted} FROM {_identifier(measurement)} WHERE {where}"  # noqa: S608 - every part is quoted
+        wanted = ",".join(identifier(field) for field in fields)
+        where = " AND ".join(f"{identifier(key)}={string(value)}" for key, value in sorted(tags.items()))
+        query = f"SELECT {wanted} FROM {identifier(measurement)} WHERE {where}"  # noqa: S608 - every part is quoted
         return [row for series in self._query(query) for row in series.values]
+
+    def series(self, query: str, grid: Grid) -> Fetched:
+        """Fetch the one series of a query on a grid of any length, in chunks; its buckets end at the grid's points."""
+        parts = [self._buckets(query, chunk) for chunk in grid.chunks()]
+        return Fetched(tuple(part for part in parts if len(part.seconds)))
+
+    def _buckets(self, query: str, grid: Grid) -> Samples:
+        found = list(self._query(query, bounds(self.datasource, grid)))
+        if len(found) > 1:
+            raise self._connection.refused(f"answered with {len(found)} series where one was expected", query)
+        rows = [(row[0] // 1000 + grid.step, row[1]) for each in found for row in each.values if row[1] is not None]
+        rows = [row for row in rows if grid.start <= row[0] <= grid.end]
+        try:
+            seconds, values = zip(*rows, strict=True) if rows else ((), ())
+            return Samples(pa.array(seconds, pa.int64()), pa.array(values, pa.float64()))
+        except pa.ArrowException as error:
+            raise self._connection.refused("answered with values that are no numbers", query) from error
+
+    def version(self) -> str:
+        """Return the server's version ("unknown" where it does not say)."""
+        found = list(self._query("SHOW DIAGNOSTICS"))
+        said = next(
+            (dict(zip(each.columns, each.values[0], strict=False)) for each in found if each.name == "build"), {}
+        )
+        return str(said.get("Version", "unknown"))
+
+    def oldest(self, measurement: str, field: str) -> datetime | None:
+        """Return the time of a field's first point, or None when there is none."""
+        query = f"SELECT first({identifier(field)}) FROM {identifier(measurement)}"  # noqa: S608 - every part is quoted
+        rows = [row for series in self._query(query) for row in series.values]
+        return moment(rows[0][0] // 1000) if rows else None
+
+    def names(self, what: Literal["FIELD", "TAG"], measurement: str) -> list[str]:
+        """Return the names of a measurement's fields or tags."""
+        found = self._query(f"SHOW {what} KEYS FROM {identifier(measurement)}")
+        return [str(row[0]) for series in found for row in series.values]
+
+    def tag_values(self, tag: str, measurement: str) -> list[str]:
+        """Return the values of a tag of a measurement."""
+        found = self._query(f"SHOW TAG VALUES FROM {identifier(measurement)} WITH KEY = {identifier(tag)}")
+        return [str(row[1]) for series in found for row in series.values]
 
     def measurements(self) -> list[str]:
         """Return the names of the measurements; raises when there is no such database, which the listing alone would not tell."""
-        list(self._query(f"SHOW RETENTION POLICIES ON {_identifier(self.datasource.database or '')}"))
+        list(self._query(f"SHOW RETENTION POLICIES ON {identifier(self.datasource.database or '')}"))
         return [str(row[0]) for series in self._query("SHOW MEASUREMENTS") for row in series.values]
 
-    def _query(self, query: str) -> Iterator[_Series]:
-        form = {"db": self.datasource.database or "", "epoch": "ms", "q": query}
+    def _query(self, query: str, form: Mapping[str, str] | None = None) -> Iterator[_Series]:
+        form = {"db": self.datasource.database or "", "epoch": "ms", "q": query, **(form or {})}
         body = self._connection.ask(Request("POST", "/query", form, query))
         try:
             answer = msgspec.json.decode(body, type=_Answer)
@@ -90,17 +137,16 @@ class InfluxDB:
             yield from result.series
 
 
+def bounds(datasource: Datasource, grid: Grid) -> dict[str, str]:
+    """Return the parameters of a query for a grid: from a step and some scrapes before it, since a difference needs the point before."""
+    earlier = grid.step + max(grid.step, 4 * int(datasource.scrape_interval.total_seconds()))
+    span = {"start": (grid.start - earlier) * 10**9, "end": grid.end * 10**9}
+    return {"params": msgspec.json.encode(span).decode()}
+
+
 def _name(text: str) -> str:
     """Escape a measurement, tag or field of the line protocol, which has no way to write a line break."""
     return "".join(f"\\{character}" if character in ",= " else character for character in text.replace("\n", " "))
-
-
-def _identifier(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-def _string(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _told(_status: int, body: bytes) -> Told:

@@ -1,0 +1,262 @@
+"""Series in a directory of Parquet files: long tables as ``history`` writes them, or anybody's with such columns.
+
+A point of the grid is what the step that ends there holds: the mean, or for what adds up (joules per step) the sum. Files that have not the
+columns are left out with a warning; when none has them, an error says which is missing and which are similar.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.connection import configuration
+from kg.telemetry.fetch.prometheus import Fetched
+from kg.telemetry.series import Grid, Samples, moment
+
+MAX_FILES = 20_000
+MAX_ROWS = 5_000_000
+"""Rows of one series in one window."""
+COLUMNS = ("unique_id", "ds", "y", "metric")
+_QUERY = re.compile(
+    r"SELECT .* (?P<how>avg|sum)\(.* WHERE \"(?:[^\"]|\"\")*\" = '(?P<id>(?:[^']|'')*)'"
+    r" AND \"(?:[^\"]|\"\")*\" = '(?P<metric>(?:[^']|'')*)' GROUP BY 1",
+    re.DOTALL,
+)
+
+How = Literal["avg", "sum"]
+
+
+class Seen(NamedTuple):
+    """What a look at a directory shows: files, those of them with the columns, and the columns' first and last time."""
+
+    files: int
+    usable: int
+    oldest: datetime | None
+    newest: datetime | None
+
+
+def directory_of(datasource: Datasource) -> Path:
+    """Return the directory of a parquet datasource."""
+    return Path(unquote(urlsplit(datasource.url).path))
+
+
+def write(unique_id: str, metric: str, how: How, step: int, datasource: Datasource) -> str:
+    """Return the query for one series as SQL that DuckDB runs on the same files."""
+    name, at, y, of = (_identifier(each) for each in _columns(datasource).values())
+    files = _string(f"{directory_of(datasource)}/**/*.parquet")
+    return (
+        f'SELECT to_timestamp(ceil(epoch({at}) / {step}) * {step}) AS "ds", {how}({y}) AS "y" '  # noqa: S608 - every part is quoted
+        f"FROM read_parquet({files}, union_by_name = true) WHERE {name} = {_string(unique_id)} AND {of} = {_string(metric)} GROUP BY 1"
+    )
+
+
+class Parquet:
+    """One configured directory. Raises ``SourceUnavailable`` (no directory, no table) and ``DatasourceRefused`` (not such a table)."""
+
+    def __init__(self, datasource: Datasource) -> None:
+        if datasource.access is None:
+            raise SourceUnavailable(
+                f"datasource {datasource.name} is not configured, so nothing is read from it",
+                hint="add to drumlin.toml: " + configuration(datasource),
+            )
+        self.datasource = datasource
+        self._names = _columns(datasource)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def series(self, query: str, grid: Grid) -> Fetched:
+        """Read the one series of a query that ``write`` made, on a grid of any length."""
+        asked = _QUERY.fullmatch(query)
+        if asked is None:
+            raise DatasourceRefused(f"datasource {self.datasource.name} is no SQL engine; it only reads what it wrote")
+        wanted = {name: asked[name].replace("''", "'") for name in ("id", "metric")}
+        usable, others = self._tables()
+        parts = [self._rows(file, wanted, grid) for file in usable]
+        warnings = [f"{others} files have not the columns of a series and are left out"] if others else []
+        rows = pa.concat_tables(parts)
+        once = rows.group_by("ds", use_threads=False).aggregate([("y", "last")]).sort_by("ds")
+        if twice := rows.num_rows - once.num_rows:
+            warnings.append(f"{twice} rows have a time that another file has too; the last file's count")
+        how: How = "sum" if asked["how"] == "sum" else "avg"
+        return Fetched((_gridded(once, grid, how),) if once.num_rows else (), tuple(warnings))
+
+    def look(self) -> Seen:
+        """Return what is there, from the files' footers; raises when no file can be used."""
+        usable, others = self._tables()
+        spans = [span for file in usable for span in _spans(file, self._names["ds"])]
+        oldest, newest = min((each[0] for each in spans), default=None), max((each[1] for each in spans), default=None)
+        return Seen(len(usable) + others, len(usable), oldest, newest)
+
+    def known(self, column: str) -> list[str]:
+        """Return the values of ``unique_id`` or ``metric`` in all files, sorted."""
+        name = self._names[column]
+        found: set[str] = set()
+        for file in self._tables()[0]:
+            found.update(map(str, pc.unique(self._read(file, [name], None)[name].drop_null()).to_pylist()))
+        return sorted(found)
+
+    def explain(self, query: str) -> MetricMissing:
+        """Say what of a query is not there: the series, its metric, or only its points in the window."""
+        asked = _QUERY.fullmatch(query)
+        for column, group in (("unique_id", "id"), ("metric", "metric")):
+            value = asked[group].replace("''", "'") if asked else ""
+            known = self.known(column)
+            if value not in known:
+                similar = difflib.get_close_matches(value, known, n=5, cutoff=0.5)
+                return self._missing(f"no row has {self._names[column]} = {value!r}", value, similar or known[:5])
+        return self._missing("there are rows of it, but none in the window", "samples", [])
+
+    # -- files --------------------------------------------------------------------------------------------------------
+    def _tables(self) -> tuple[list[Path], int]:
+        """Return the files that have the columns, in the order of their names, and how many others there are."""
+        files = self._files()
+        schemas = [(file, self._schema(file)) for file in files]
+        wanted = frozenset(self._names.values())
+        usable = [file for file, names in schemas if wanted.issubset(names)]
+        if not usable:
+            raise self._no_columns(sorted({name for _, names in schemas for name in names}))
+        return usable, len(files) - len(usable)
+
+    def _files(self) -> list[Path]:
+        directory = directory_of(self.datasource)
+        if not directory.is_dir():
+            raise self._unavailable(f"{directory} is no directory", "make it, or set url of the datasource")
+        files = sorted(directory.rglob("*.parquet"))
+        if not files:
+            raise self._unavailable(f"{directory} has no .parquet file", "write one: drumlin history … --to x.parquet")
+        if len(files) > MAX_FILES:
+            raise self._unavailable(
+                f"{directory} has more than {MAX_FILES:,} files", "join small files into larger ones"
+            )
+        return files
+
+    def _schema(self, file: Path) -> list[str]:
+        try:
+            names: list[str] = pyarrow.parquet.read_schema(file).names
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(file) from error
+        return names
+
+    def _read(self, file: Path, columns: list[str], filters: Any) -> pa.Table:
+        try:
+            return pyarrow.parquet.read_table(file, columns=columns, filters=filters, partitioning=None)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(file) from error
+
+    def _rows(self, file: Path, wanted: Mapping[str, str], grid: Grid) -> pa.Table:
+        """Return the rows of a series in a window: ``ds`` in milliseconds since the epoch, ``y``."""
+        names = self._names
+        kind = pyarrow.parquet.read_schema(file).field(names["ds"]).type
+        if not pa.types.is_timestamp(kind):
+            raise self._refused(f"column {names['ds']} of {file.name} is {kind}, not a timestamp")
+        first, last = (pa.scalar(_bare(at, kind), kind) for at in (moment(grid.start - grid.step), moment(grid.end)))
+        chosen = (pc.field(names["unique_id"]) == wanted["id"]) & (pc.field(names["metric"]) == wanted["metric"])
+        found = self._read(
+            file, [names["ds"], names["y"]], chosen & (pc.field(names["ds"]) > first) & (pc.field(names["ds"]) <= last)
+        )
+        if found.num_rows > MAX_ROWS:
+            raise self._refused(f"has {found.num_rows:,} rows of it in the window, more than {MAX_ROWS:,}")
+        try:
+            stamps = found[names["ds"]].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+            return pa.table({"ds": stamps, "y": found[names["y"]].cast(_Y)})
+        except pa.ArrowException as error:
+            raise self._refused(f"column {names['y']} of {file.name} does not hold numbers") from error
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+    def _no_columns(self, known: list[str]) -> MetricMissing:
+        lacking = [each for each in self._names.values() if each not in known] or list(self._names.values())
+        column = next(key for key, name in self._names.items() if name == lacking[0])
+        similar = difflib.get_close_matches(lacking[0], known, n=5, cutoff=0.4) or known[:5]
+        return self._missing(
+            f"no file has the column {lacking[0]}",
+            lacking[0],
+            similar,
+            f'its columns are {", ".join(known[:20])}; set labels = {{{column} = "{similar[0]}"}} for it in drumlin.toml'
+            if similar
+            else None,
+        )
+
+    def _missing(self, what: str, missing: str, similar: Iterable[str], hint: str | None = None) -> MetricMissing:
+        near = list(similar)
+        advice = hint or (f"there is {', '.join(near)}" if near else "take a longer window")
+        detail = {"datasource": self.datasource.name, "missing": missing, "similar": near}
+        return MetricMissing(f"datasource {self.datasource.name}: {what}", hint=advice, detail=detail)
+
+    def _unavailable(self, what: str, hint: str) -> SourceUnavailable:
+        return SourceUnavailable(f"datasource {self.datasource.name}: {what}", hint=hint)
+
+    def _unreadable(self, file: Path) -> SourceUnavailable:
+        return self._unavailable(f"{file.name} cannot be read as Parquet", "remove it, or write it again")
+
+    def _refused(self, what: str) -> DatasourceRefused:
+        return DatasourceRefused(f"datasource {self.datasource.name}: {what}", hint="check labels in drumlin.toml")
+
+
+_Y = pa.float64()
+
+
+def _gridded(rows: pa.Table, grid: Grid, how: How) -> Samples:
+    """Put rows into the steps that end at the grid's points."""
+    step = grid.step * 1000
+    steps = pc.divide(pc.add(pc.subtract(rows["ds"], grid.start * 1000), step - 1 + step * _AHEAD), step)
+    ends = pc.add(pc.multiply(pc.subtract(steps, _AHEAD), grid.step), grid.start)
+    kind = "sum" if how == "sum" else "mean"
+    found = pa.table({"ds": ends, "y": rows["y_last"]}).group_by("ds").aggregate([("y", kind)]).sort_by("ds")
+    known = found.filter(pc.is_valid(found[f"y_{kind}"])).combine_chunks()
+    return Samples(pa.concat_arrays(known["ds"].chunks), pa.concat_arrays(known[f"y_{kind}"].chunks))
+
+
+_AHEAD = 1  # the first step begins before the grid; so that no dividend is negative
+
+
+def _spans(file: Path, column: str) -> Iterator[tuple[datetime, datetime]]:
+    """Yield the first and last time of each row group whose footer tells them."""
+    footer = pyarrow.parquet.read_metadata(file)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for chunk in (group.column(position) for position in range(group.num_columns)):
+            if chunk.path_in_schema == column and chunk.statistics and chunk.statistics.has_min_max:
+                unit = msgspec.json.decode(chunk.statistics.logical_type.to_json()).get("timeUnit")
+                if unit in _PER_SECOND:  # whole seconds, since not all units fit into a datetime
+                    ends = (chunk.statistics.min_raw, chunk.statistics.max_raw)
+                    first, last = (moment(end // _PER_SECOND[unit]) for end in ends)
+                    yield first, last
+
+
+_PER_SECOND = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+
+
+def _bare(at: datetime, kind: Any) -> datetime:
+    """Return a time as a column has it: times without a zone are UTC."""
+    return at if kind.tz else at.replace(tzinfo=None)
+
+
+def _columns(datasource: Datasource) -> dict[str, str]:
+    return {name: datasource.labels.get(name, name) for name in COLUMNS}
+
+
+def _identifier(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _string(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,329 @@
+"""History from a real InfluxDB 1.x and from directories of Parquet: the same call, the same table, values computed by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from kg.errors import DatasourceRefused, DrumlinError, InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable
+from kg.settings import DatasourceSettings
+from kg.telemetry import influxql
+from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.influxdb import InfluxDB
+from kg.telemetry.history import History, Series
+from kg.telemetry.quoting import any_of
+from kg.telemetry.resolve import Resolver
+from kg.telemetry.series import Grid
+from tests.integration.conftest import RealPrometheus, at, odd_values
+from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
+from tests.unit.telemetry_store import IRIS, GraphStore
+
+POD_A, POD_B, LEDGER_POD = "checkout-86b96c86dc-aaaaa", "checkout-86b96c86dc-bbbbb", "ledger-797bcddfd6-n9hxf"
+MAPPED = {
+    "workload.mem_usage": {"measurement": "pod", "field": "mem"},
+    "workload.cpu_usage": {"measurement": "pod", "field": "cpu_seconds", "read": "rate"},
+    "workload.energy_joules": {"measurement": "pod", "field": "mj", "read": "increase", "scale": 0.001},
+    "workload.gpu_usage": {"measurement": "pod", "field": "mem", "across": "max", "where": {"host": "h1"}},
+    "node.mem_usage": {"measurement": "node", "field": "used"},
+    "cluster.mem_usage": {"measurement": "node", "field": "used"},
+}
+
+
+def _datasource(kind: str, url: str, **more: object) -> Datasource:
+    given = {"name": "elsewhere", "kind": kind, "url": url, "scrape_interval": "60s", **more}
+    return Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
+
+
+def _influx(url: str, **more: object) -> Datasource:
+    given = {"database": "telemetry", "series": MAPPED, "labels": {"pod": "pod_name"}, **more}
+    return _datasource("influxdb", url, **given)
+
+
+def _fetch(servers: Sequence[Datasource], entity: str, metric: str, **more: object) -> Series:
+    with History(Resolver(GraphStore(documents()), IRIS, servers)) as opened:
+        given = {"start": at(0), "end": at(60), "step": "5m", **more}
+        return opened.fetch(entity, metric, **given)  # type: ignore[arg-type]
+
+
+def _values(series: Series) -> dict[datetime, float | None]:
+    return dict(zip(series.table["ds"].to_pylist(), series.table["y"].to_pylist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def filled(influx_url: str) -> str:
+    """The real InfluxDB with two hours of checkout's two pods, of ledger's, and of two nodes."""
+    lines = []
+    for minute in range(131):
+        stamp = int(at(minute).timestamp())
+        tags = f"pod,namespace=payments,host=h1,pod_name={POD_A}"
+        if minute <= 125:  # restarted every half hour: the counter begins again
+            lines.append(f"{tags} mem={1000 + minute},cpu_seconds={30 * (minute % 30)},mj={2000 * minute} {stamp}")
+        if minute >= 115:
+            lines.append(f"{tags[: -len(POD_A)]}{POD_B} mem=5000,cpu_seconds={15 * minute} {stamp}")
+        lines.append(f"pod,namespace=other,host=h1,pod_name={POD_A} mem=77,cpu_seconds={600 * minute} {stamp}")
+        lines += [f"node,node=edge-a-1 used={minute} {stamp}", f"node,node=edge-b-1 used=100 {stamp}"]
+    for number, value in enumerate(odd_values()):
+        if "\n" not in value and not value.endswith("\\"):  # line protocol cannot write them as a tag
+            tag = "".join(f"\\{c}" if c in ",= " else c for c in value)
+            lines.append(f"odd,namespace={tag},pod_name={tag} v={number} {int(at(1).timestamp())}")
+    answer = httpx.post(f"{influx_url}/write", params={"db": "telemetry", "precision": "s"}, content="\n".join(lines))
+    assert answer.status_code == 204, answer.text
+    return influx_url
+
+
+def test_a_gauge_is_the_mean_of_each_step_added_up_over_pods(filled: str) -> None:
+    """A point is the step that ends there; two pods that overlap are added up; another namespace's pod of that name is not."""
+    found = _values(_fetch([_influx(filled)], CHECKOUT, "mem_usage", end=at(125)))
+
+    assert found[at(5)] == 1000 + 3  # minutes 1 to 5
+    assert found[at(120)] == 1000 + 118 + 5000  # both pods
+    assert found[at(0)] == 1000
+    assert len(found) == 26
+
+
+def test_counters_are_read_with_their_resets(filled: str) -> None:
+    """A rate is per second, an increase per step and in the metric's unit; what a restart takes away is left out."""
+    rate = _values(_fetch([_influx(filled)], CHECKOUT, "cpu_usage", end=at(125)))
+    assert rate[at(5)] == pytest.approx(30 / 60)
+    assert rate[at(30)] == pytest.approx(30 * 4 / 300)  # minute 30 is the restart: four of five differences
+    assert rate[at(120)] == pytest.approx(30 * 4 / 300 + 15 / 60)  # a restart of one pod, beside the other
+    energy = _values(_fetch([_influx(filled)], CHECKOUT, "energy_joules", start=at(10), end=at(20)))
+    assert energy == {at(10): pytest.approx(10), at(15): pytest.approx(10), at(20): pytest.approx(10)}
+
+
+def test_nodes_and_clusters_are_asked_for_by_their_tag_or_without(filled: str) -> None:
+    """A node's own value; a cluster's is that of all; a tag that is fixed and a maximum instead of a sum."""
+    window = {"start": at(10), "end": at(10), "step": "5m"}
+    with History(Resolver(GraphStore([*documents(), _cluster()]), IRIS, [_influx(filled)])) as history:
+        given = {**window, "start": at(8), "end": at(12)}
+        node = _values(history.fetch(NODE_A, "mem_usage", **given))
+        cluster = _values(history.fetch("cluster/prod", "mem_usage", **given))
+    assert node == {at(10): 8.0}
+    assert cluster == {at(10): 108.0}
+
+
+def _cluster() -> dict[str, str]:
+    return {"id": IRIS.expand("cluster/prod"), "type": "Cluster", "name": "prod"}
+
+
+def test_it_is_the_same_in_every_chunk_and_with_gaps(filled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is fetched in parts is what is fetched at once, and points that are missing are told."""
+    whole = _fetch([_influx(filled)], CHECKOUT, "energy_joules", end=at(150))
+    monkeypatch.setattr(Grid.chunks, "__defaults__", (3,))
+    parts = _fetch([_influx(filled)], CHECKOUT, "energy_joules", end=at(150))
+    assert parts.table.equals(whole.table)
+    assert [tuple(gap) for gap in next(iter(whole.gaps.values()))] == [(at(0), at(0)), (at(130), at(150))]
+
+
+def test_any_tag_value_is_asked_for_exactly(filled: str) -> None:
+    """Values that break quoting elsewhere select their own series, by equality and in a regular expression."""
+    place = {"workload.mem_usage": {"measurement": "odd", "field": "v"}}
+    grid = Grid(int(at(0).timestamp()), int(at(5).timestamp()), 300)
+    server = _influx(filled, series=place)
+    with InfluxDB(server) as client:
+        for number, value in enumerate(odd_values()):
+            if "\n" in value or value.endswith("\\"):
+                continue
+            values = {"namespace": value, "pods": any_of([value, "x/y"])}
+            query = influxql.write("workload.mem_usage", values, timedelta(minutes=5), server)
+            (part,) = client.series(query, grid).parts
+            assert part.values.to_pylist() == [number], value
+
+
+@pytest.mark.parametrize(
+    ("more", "metric", "reason", "hint"),
+    [
+        (
+            {},
+            "disk_usage",
+            "does not say where it keeps workload.disk_usage",
+            'add \\[datasource.series."workload.disk',
+        ),
+        ({"labels": {}}, "mem_usage", "there is no tag of pod named pod", "there is pod_name"),
+        (
+            {"series": {"workload.mem_usage": {"measurement": "pods", "field": "mem"}}},
+            "mem_usage",
+            "there is no measurement named pods",
+            "there is pod",
+        ),
+        (
+            {"series": {"workload.mem_usage": {"measurement": "pod", "field": "memory"}}},
+            "mem_usage",
+            "there is no field of pod named memory",
+            "there is mem",
+        ),
+        (
+            {"series": {"workload.mem_usage": {"measurement": "pod", "field": "mem", "where": {"host": "h2"}}}},
+            "mem_usage",
+            "no series of pod has host=h2",
+            "there is h1",
+        ),
+        ({"database": "nope"}, "mem_usage", "database not found: nope", None),
+    ],
+)
+def test_what_influxdb_lacks_is_named(filled: str, more: dict, metric: str, reason: str, hint: str | None) -> None:
+    """A metric without a place, a tag, a measurement, a field or a value that is not there: which, and what is similar."""
+    with pytest.raises(DrumlinError, match=reason) as error:
+        _fetch([_influx(filled, **more)], CHECKOUT, metric, datasource="elsewhere")
+    if hint:
+        assert re.search(hint, str(error.value.hint))
+
+
+def test_a_window_without_points_is_an_error(filled: str) -> None:
+    """An entity of which there is nothing in the window is an error, not an empty table."""
+    with pytest.raises(MetricMissing, match="no point of this entity"):
+        _fetch([_influx(filled)], LEDGER, "mem_usage")
+    with pytest.raises(InvalidInput, match="speaks no PromQL"):
+        _fetch([_influx(filled)], LEDGER, "promql", query="up", datasource="elsewhere")
+
+
+def test_prometheus_comes_first_and_the_other_is_asked_by_name(filled: str, prometheus: RealPrometheus) -> None:
+    """One metric in two places: both give their own values, and the query tells where they come from."""
+    servers = [prometheus.datasource(), _influx(filled)]
+    first = _fetch(servers, CHECKOUT, "cpu_usage")
+    second = _fetch(servers, CHECKOUT, "cpu_usage", datasource="elsewhere")
+    assert first.queries[0].datasource == "prometheus-main"
+    assert second.queries[0].datasource == "elsewhere"
+    assert second.queries[0].endpoint == f"{filled}/query"
+    assert "--data-urlencode 'params={" in second.queries[0].curl
+    assert first.table.schema == second.table.schema
+
+
+# -- Parquet ----------------------------------------------------------------------------------------------------------
+def _table(minutes: Sequence[int], value: float, **more: object) -> pa.Table:
+    stamps = pa.array([at(minute) for minute in minutes], pa.timestamp("ms", "UTC"))
+    count = len(minutes)
+    columns = {
+        "unique_id": [LEDGER] * count,
+        "ds": stamps,
+        "y": [value + m for m in minutes],
+        "metric": ["mem_usage"] * count,
+    }
+    return pa.table({**columns, **more})
+
+
+def _directory(path: Path, **more: object) -> Datasource:
+    return _datasource("parquet", path.as_uri(), **more)
+
+
+def test_parquet_gives_the_mean_of_each_step(tmp_path: Path) -> None:
+    """Rows of many files, in any order, with other entities and metrics between them, on the grid."""
+    pyarrow.parquet.write_table(_table(range(31, 61), 0.0), tmp_path / "b.parquet")
+    (tmp_path / "2026").mkdir()
+    pyarrow.parquet.write_table(_table(range(30), 0.0), tmp_path / "2026" / "a.parquet")
+    pyarrow.parquet.write_table(_table(range(60), 9.0, unique_id=["other"] * 60), tmp_path / "c.parquet")
+    pyarrow.parquet.write_table(pa.table({"ds": [1]}), tmp_path / "z.parquet")
+
+    series = _fetch([_directory(tmp_path)], LEDGER, "mem_usage", start=at(0), end=at(60))
+
+    found = _values(series)
+    assert found[at(0)] == 0.0
+    assert found[at(5)] == 3.0  # minutes 1 to 5
+    assert found[at(30)] == 27.5  # 26 to 29: there is no row of minute 30
+    assert found[at(60)] == 58.0
+    assert any("1 files have not the columns" in each for each in series.warnings)
+    assert series.unit == "By"
+
+
+def test_what_history_wrote_is_read_back_value_by_value(prometheus: RealPrometheus, tmp_path: Path) -> None:
+    """A month in the archive is asked for like one in Prometheus, and is the same; what adds up is added up over longer steps."""
+    servers = [prometheus.datasource(), _directory(tmp_path)]
+    window = {"start": at(5), "end": at(55)}
+    first = _fetch(servers, LEDGER, "mem_usage", **window)
+    pyarrow.parquet.write_table(first.table, tmp_path / "x.parquet", compression="zstd")
+    second = _fetch(servers, LEDGER, "mem_usage", datasource="elsewhere", **window)
+    assert second.table.equals(first.table)
+    joules = _table(range(0, 60, 5), 1.0, metric=["energy_joules"] * 12)
+    pyarrow.parquet.write_table(joules, tmp_path / "joules.parquet")
+    (value,) = _values(
+        _fetch(servers, LEDGER, "energy_joules", datasource="elsewhere", start=at(29), end=at(31), step="30m")
+    ).values()
+    assert value == sum(1 + minute for minute in (5, 10, 15, 20, 25, 30))
+
+
+def test_a_row_that_two_files_have_counts_once(tmp_path: Path) -> None:
+    """Exports that overlap are not added up; the later file counts, and a warning tells how many rows it were."""
+    for name, value in (("1", 0.0), ("2", 100.0)):
+        pyarrow.parquet.write_table(
+            _table(range(0, 60, 5), value, metric=["energy_joules"] * 12), tmp_path / f"{name}.parquet"
+        )
+    series = _fetch([_directory(tmp_path)], LEDGER, "energy_joules", end=at(10))
+    assert _values(series) == {at(0): 100.0, at(5): 105.0, at(10): 110.0}
+    assert any("3 rows have a time that another file has too" in each for each in series.warnings)
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("ns"), pa.timestamp("us"), pa.timestamp("s", "Europe/Berlin")])
+def test_columns_may_have_other_names_and_times_other_units(tmp_path: Path, kind: pa.DataType) -> None:
+    """Columns are named in the configuration; times without a zone are UTC."""
+    table = _table(range(60), 0.0)
+    table = table.set_column(
+        1, "ds", table["ds"].cast(pa.timestamp("ms")).cast(kind) if kind.tz is None else table["ds"].cast(kind)
+    )
+    pyarrow.parquet.write_table(table.rename_columns(["series", "time", "value's", "name"]), tmp_path / "a.parquet")
+    renamed = {"unique_id": "series", "ds": "time", "y": "value's", "metric": "name"}
+    assert _values(_fetch([_directory(tmp_path, labels=renamed)], LEDGER, "mem_usage", end=at(9)))[at(5)] == 3.0
+
+
+def _broken(path: Path) -> None:
+    (path / "a.parquet").write_text("<html>")
+
+
+def _numbers(path: Path) -> None:
+    pyarrow.parquet.write_table(_table(range(5), 0.0, ds=[1, 2, 3, 4, 5]), path / "a.parquet")
+
+
+def _words(path: Path) -> None:
+    pyarrow.parquet.write_table(_table(range(5), 0.0, y=["a", "b", "c", "d", "e"]), path / "a.parquet")
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "reason"),
+    [
+        (lambda path: path.rmdir(), SourceUnavailable, "is no directory"),
+        (lambda _: None, SourceUnavailable, "has no .parquet file"),
+        (_broken, SourceUnavailable, "cannot be read as Parquet"),
+        (_numbers, DatasourceRefused, "column ds of a.parquet is int64, not a timestamp"),
+        (_words, DatasourceRefused, "column y of a.parquet does not hold numbers"),
+        (
+            lambda path: pyarrow.parquet.write_table(
+                _table([1], 0.0).rename_columns(["unique_id", "ds", "value", "metric"]), path / "a.parquet"
+            ),
+            MetricMissing,
+            "no file has the column y",
+        ),
+        (
+            lambda path: pyarrow.parquet.write_table(_table([1], 0.0, unique_id=[LEDGER + "x"]), path / "a.parquet"),
+            MetricMissing,
+            "no row has unique_id",
+        ),
+        (
+            lambda path: pyarrow.parquet.write_table(_table([600], 0.0), path / "a.parquet"),
+            MetricMissing,
+            "none in the window",
+        ),
+    ],
+)
+def test_what_parquet_lacks_is_named(
+    tmp_path: Path, make: Callable[[Path], None], kind: type[DrumlinError], reason: str
+) -> None:
+    """No directory, no file, no Parquet, no such column, no such series, no point: one line each, with what to do."""
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    make(directory)
+    with pytest.raises(kind, match=reason) as error:
+        _fetch([_directory(directory)], LEDGER, "mem_usage")
+    assert error.value.hint
+    assert "\n" not in str(error.value)
+
+
+def test_an_unknown_metric_is_still_unknown(tmp_path: Path) -> None:
+    """A datasource that may hold anything does not make every word a metric."""
+    with pytest.raises(ResourceNotFound, match="has no metric"):
+        _fetch([_directory(tmp_path)], LEDGER, "memusage")
