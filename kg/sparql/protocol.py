@@ -5,6 +5,8 @@ A decoded request goes in, what is asked comes out; which media types an answer 
 
 from __future__ import annotations
 
+import re
+from binascii import a2b_qp
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
@@ -25,6 +27,7 @@ RESULTS = (
 """What SELECT and ASK can be written as, best first."""
 GRAPHS = tuple(each.media_type for each in (TURTLE, JSONLD, NTRIPLES, RDFXML, NQUADS, TRIG, N3))
 """What CONSTRUCT and DESCRIBE can be written as, best first."""
+_BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +141,8 @@ def _seconds(parameters: list[tuple[str, str]]) -> float | None:
 
 
 def _parameters(encoded: bytes, what: str) -> list[tuple[str, str]]:
+    if encoded.startswith(b"query=") and b"&" not in encoded and encoded.isascii() and not _BROKEN.search(encoded):
+        return [("query", _decoded(_unquoted(encoded[6:]), what, "does not decode to UTF-8"))]
     text = _decoded(encoded, what)
     try:
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=1000)
@@ -147,11 +152,16 @@ def _parameters(encoded: bytes, what: str) -> list[tuple[str, str]]:
         raise QueryRejected(f"{what} has more than 1,000 parameters", reason="too_large") from error
 
 
-def _decoded(data: bytes, what: str) -> str:
+def _unquoted(value: bytes) -> bytes:
+    """Decode ``%XX`` and ``+``; quoted-printable is the same with another sign, and decoded in C."""
+    return a2b_qp(value.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"="))
+
+
+def _decoded(data: bytes, what: str, fault: str = "is not UTF-8") -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise QueryRejected(f"{what} is not UTF-8") from error
+        raise QueryRejected(f"{what} {fault}") from error
 
 
 def _content_type(header: str | None) -> tuple[str, str]:

@@ -106,6 +106,23 @@ def test_any_text_arrives_as_it_was_sent(query: str, format: str | None) -> None
         assert (request.query, request.format) == (query, format)
 
 
+@given(
+    st.lists(st.sampled_from([*"aA0+%=_? ", "%", "%20", "%3D", "%c3", "%C3%A9", "%zz", "%0D%0A", "%00", "="])).map(
+        "".join
+    )
+)
+def test_the_short_way_to_decode_a_query_is_the_long_one(value: str) -> None:
+    """A query string that is the query alone is decoded as any other: every escape, and what only looks like one."""
+
+    def read(query_string: bytes) -> str | None:
+        try:
+            return read_query("GET", query_string, None, b"").query
+        except QueryRejected:
+            return None
+
+    assert read(f"query={value}".encode()) == read(f"query={value}&format=".encode())
+
+
 UPDATE = "INSERT DATA { <http://é> <http://p> 'a+b & c' }"
 
 
