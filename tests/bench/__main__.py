@@ -7,12 +7,12 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, kubernetes, load, search, sparql, subgraph, telemetry, writes
+from tests.bench import fuzz, history, kill, kubernetes, load, rest, search, sparql, telemetry, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
     "load": load.run,
-    "subgraph": subgraph.run,
+    "rest": rest.run,
     "history": history.run,
     "telemetry": telemetry.run,
     "kill": kill.run,
