@@ -6,7 +6,8 @@ only be resolved against, so that a document can never make the service send a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -112,7 +113,18 @@ class Datasource:
             document["domain"] = self.domain
         if self.kind == "prometheus":
             document["scrapeInterval"] = iso_duration(self.scrape_interval)
+        renamed = (f"{usual}={own}" for usual, own in sorted(self.labels.items()))
+        if self.kind in ("prometheus", "loki") and (written := [each for each in renamed if _RENAMED.fullmatch(each)]):
+            document["labelName"] = written
         return document
+
+
+def label_names(written: Iterable[str]) -> dict[str, str]:
+    """Read what a datasource's document says of its labels: template's label → its own; what is no label name is left out."""
+    return {match[1]: match[2] for each in written if (match := _RENAMED.fullmatch(each))}
+
+
+_RENAMED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=([A-Za-z_][A-Za-z0-9_]*)")
 
 
 def clean_url(url: str) -> str:

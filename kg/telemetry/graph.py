@@ -19,7 +19,7 @@ from kg.jsonld import NAMESPACE
 from kg.settings import DatasourceKind
 from kg.store.protocol import Row, Store
 from kg.telemetry.asking import PodRun
-from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_url
+from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_url, label_names
 from kg.telemetry.describe import WORKLOAD_KINDS, Scope
 from kg.telemetry.durations import parse_duration
 from kg.telemetry.templates import Template
@@ -58,6 +58,7 @@ _OWN_RUNS = (
 _DATASOURCES = """SELECT ?datasource ?name ?kind ?url ?domain ?interval WHERE {
   ?datasource a drumlin:Datasource ; drumlin:name ?name ; drumlin:datasourceType ?kind ; dcat:endpointURL ?url .
   OPTIONAL { ?datasource drumlin:domain ?domain } OPTIONAL { ?datasource drumlin:scrapeInterval ?interval } } LIMIT 1000"""
+_LABELS = "SELECT ?datasource ?label WHERE { ?datasource a drumlin:Datasource ; drumlin:labelName ?label } LIMIT 10000"
 
 _MAX_TEMPLATES = 2000
 
@@ -202,6 +203,9 @@ class TelemetryGraph:
 
     def datasources(self) -> Iterator[Datasource]:
         """Yield the datasources that the graph describes; without access, since a document cannot grant it."""
+        renamed: dict[str, list[str]] = {}
+        for row in self._store.look_up(_PREFIXES + _LABELS):
+            renamed.setdefault(row["datasource"], []).append(row["label"])
         for row in self._store.look_up(_PREFIXES + _DATASOURCES):
             kind = _local(row["kind"])
             if kind not in get_args(DatasourceKind):
@@ -211,7 +215,8 @@ class TelemetryGraph:
                 interval = parse_duration(row["interval"]) if "interval" in row else DEFAULT_SCRAPE_INTERVAL
             except InvalidInput:
                 continue  # written by hand and unusable: it cannot be resolved against
-            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval)  # type: ignore[arg-type]
+            labels = label_names(renamed.get(row["datasource"], ()))
+            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval, labels)  # type: ignore[arg-type]
 
     def _ask(self, query: str, entity: str) -> list[Row]:
         return self._store.look_up(_PREFIXES + query, {"entity": entity})

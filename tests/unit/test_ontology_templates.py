@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from typing import Any
 
 import promql_parser
 import pytest
@@ -15,11 +16,14 @@ import pytest
 from kg.errors import InvalidSettings
 from kg.iris import Iris
 from kg.jsonld import lines
-from kg.settings import DEFAULT_EXPORTERS, Settings
+from kg.settings import DEFAULT_EXPORTERS, DatasourceSettings, Settings
 from kg.telemetry import promql
-from kg.telemetry.datasources import Datasource
+from kg.telemetry.datasources import Datasource, label_names
+from kg.telemetry.resolve import Resolver
+from kg.telemetry.series import Window
 from kg.telemetry.templates import Catalogue, Template, shipped_templates
 from kg.validation import validate
+from tests.unit.telemetry_store import GraphStore
 
 ROOT = Path(__file__).parents[2]
 TEMPLATES = shipped_templates()
@@ -119,3 +123,52 @@ def test_the_reference_of_metrics_is_what_the_templates_say() -> None:
     assert module.page() == (ROOT / "docs" / "reference" / "metrics.md").read_text(), (
         "run scripts/metric-reference > docs/reference/metrics.md"
     )
+
+
+# -- other names in other servers -----------------------------------------------------------------------------------------
+
+NODE = {"id": IRIS.object("prod", None, "Node", "edge-a-1"), "type": "Node", "name": "edge-a-1"}
+HOUR = Window(datetime(2026, 11, 27, tzinfo=UTC), datetime(2026, 11, 27, 1, tzinfo=UTC))
+
+
+def described(name: str, **labels: object) -> dict[str, Any]:
+    """Describe a Prometheus as a user's document does."""
+    kind = {"type": "Datasource", "datasourceType": "prometheus", "endpointURL": f"http://{name}:9090"}
+    return {"id": IRIS.datasource(name), "name": name, **kind, **labels}
+
+
+def test_a_datasource_in_the_graph_says_its_own_label_names() -> None:
+    """Templates are filled in the words of the server that is asked, also when nothing but its document is known."""
+    store = GraphStore([NODE, described("odd", labelName=["instance=host", "mode=state"]), described("usual")])
+    resolver = Resolver(store, IRIS)
+
+    odd, usual = (resolver.resolve(NODE["id"], "cpu_usage", HOUR, datasource=each).query for each in ("odd", "usual"))
+
+    assert odd != usual
+    assert "mode" in usual
+    assert "mode" not in odd
+    assert "state" in odd
+
+
+def test_what_the_configuration_renames_stands_in_the_graph() -> None:
+    """Another reader of the graph, or another instance, asks that server in its own words too."""
+    labels = {"namespace": "exported_namespace", "pod": "pod_name", "not a label": "x"}
+    settings = DatasourceSettings.model_validate(
+        {"name": "m", "kind": "prometheus", "url": "http://m", "labels": labels}
+    )
+    document = Datasource.from_settings(settings, IRIS, None).document()
+
+    validate(lines(document), document["id"], IRIS)
+    assert document["labelName"] == ["namespace=exported_namespace", "pod=pod_name"]
+    assert label_names(document["labelName"]) == {"namespace": "exported_namespace", "pod": "pod_name"}
+
+
+@pytest.mark.parametrize("text", ['mode=x"} or vector(1) #', "mode", "=x", "mode=", "mode=a=b", "mode=x\n", "mode=é"])
+def test_a_label_name_that_is_none_never_reaches_a_query(text: str) -> None:
+    """A document that came past validation cannot write PromQL."""
+    store = GraphStore([NODE, described("odd", labelName=[text]), described("usual")])
+    resolver = Resolver(store, IRIS)
+
+    odd, usual = (resolver.resolve(NODE["id"], "cpu_usage", HOUR, datasource=each).query for each in ("odd", "usual"))
+
+    assert odd == usual
