@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import fuzz, history, kill, kubernetes, load, rest, search, sparql, telemetry, writes
+from tests.bench import audit, fuzz, history, kill, kubernetes, load, rest, search, sparql, telemetry, writes
 
 BENCHES = {
     "fuzz": fuzz.run,
@@ -20,6 +20,7 @@ BENCHES = {
     "writes": writes.run,
     "sparql": sparql.run,
     "search": search.run,
+    "audit": audit.run,
 }
 
 
