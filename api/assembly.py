@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fastapi import Request
@@ -25,6 +25,7 @@ from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
+from kg.store.pruning import Kept
 from kg.store.reader_answers import Asking
 from kg.store.readers import Readers
 from kg.store.remote import RemoteStore
@@ -101,7 +102,8 @@ def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     if isinstance(place, str) and place.startswith("sparql+"):
         store = RemoteStore(place, settings.store, query_timeout=settings.query_timeout)
     else:
-        store = EmbeddedStore(None if place is None else Path(place))
+        kept = Kept(timedelta(days=settings.log_retention), settings.log_bytes)
+        store = EmbeddedStore(None if place is None else Path(place), kept=kept)
     try:
         _hold_to_base(store, settings.base)
     except BaseException:
@@ -169,6 +171,7 @@ def _follow(store: Store, feed: Feed) -> None:
     """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
     if isinstance(store, EmbeddedStore):
         store.follow_deltas(lambda _: feed.wake())
+        store.keep_log_after(lambda: feed.taken_in)
     feed.start()
 
 

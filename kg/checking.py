@@ -39,6 +39,7 @@ class Report:
     """What a check found. ``digest`` is that of the whole content: equal stores have equal ones."""
 
     generation: int
+    oldest: int  # the first generation that the change log tells
     graphs: int = 0
     quads: int = 0
     digest: str = ""
@@ -57,7 +58,7 @@ _FAULTS = ("differs", "not_recorded", "ill_typed", "log_disagrees", "generations
 
 def check(snapshot: Snapshot, iris: Iris) -> Report:
     """Read all of a snapshot, graph by graph, and return what was found."""
-    report = Report(snapshot.generation, faults={name: Findings() for name in _FAULTS})
+    report = Report(snapshot.generation, snapshot.oldest, faults={name: Findings() for name in _FAULTS})
     entries = {each.graph: each for each in snapshot.entries()}
     owners: Counter[str] = Counter()
     for entry in entries.values():

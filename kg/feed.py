@@ -48,6 +48,11 @@ class Position(NamedTuple):
     def __str__(self) -> str:
         return str(self.generation) if self.place == _END else f"{self.generation}.{self.place}"
 
+    @property
+    def since(self) -> int:
+        """The generation whose successors the log, which tells whole ones, is asked for."""
+        return self.generation - (self.place != _END)
+
     @classmethod
     def read(cls, text: str) -> Position:
         """Read an event's id, or a generation (after all of it); raises ``InvalidInput``."""
@@ -141,6 +146,11 @@ class Feed:
         return self._head
 
     @property
+    def taken_in(self) -> int:
+        """The generation up to which neither the feed nor its index needs the log any more."""
+        return min(self._index.position, self._head.generation)
+
+    @property
     def newest(self) -> int:
         """The generation of the store, which the feed may be a moment behind."""
         return self._store.generation
@@ -148,13 +158,12 @@ class Feed:
     # -- reading ------------------------------------------------------------------------------------------------------
     def check(self, position: Position) -> None:
         """Raise ``EventsGone`` when changes after ``position`` are not in the log any more, or ``position`` lies ahead of it."""
-        oldest = next(iter(self._store.log(0, 1)), None)
-        first = oldest.generation if oldest else self._store.generation + 1
-        if position.generation > self._store.generation or position.generation + (position.place == _END) < first:
+        oldest, newest = self._store.oldest, self._store.generation
+        if position.generation > newest or position.since + 1 < oldest:
             raise EventsGone(
-                f"event {position} is not in the log, which goes from {first} to {self._store.generation}",
-                hint="read the graph anew, then follow from its generation",
-                detail={"oldest": first, "newest": self._store.generation},
+                f"event {position} is not in the log, which goes from {oldest} to {newest}",
+                hint="read the graph anew, then follow from its generation; log_retention tells how long changes are kept",
+                detail={"oldest": oldest, "newest": newest},
             )
 
     def remembers(self, position: Position) -> bool:
@@ -162,7 +171,10 @@ class Feed:
         return position >= self._floor
 
     def after(self, position: Position, limit: int = _PAGE) -> list[Event]:
-        """Return the events after ``position``, oldest first, about ``limit`` of them at most."""
+        """Return the events after ``position``, oldest first, about ``limit`` of them at most.
+
+        Raises ``EventsGone`` when the log does not reach so far any more.
+        """
         with self._lock:
             if position >= self._floor:
                 start = bisect_right(self._events, position, key=lambda event: event.position)
@@ -172,7 +184,7 @@ class Feed:
 
     def _read(self, position: Position, limit: int, until: int) -> list[Event]:
         """Read from the log what comes after ``position``, up to the generation ``until``."""
-        since = position.generation - (position.place != _END)  # the log tells whole generations
+        since = position.since
         while entries := [each for each in self._store.log(since, limit) if each.generation <= until]:
             if numbered := [(place, entry) for place, entry in _numbered(entries) if place > position]:
                 known = self._index.known([entry.graph for _, entry in numbered])

@@ -3,7 +3,8 @@
 SQLite because it is there, kept well and reads millions of rows a second; its full-text index answers "all of these words" by merging
 sorted lists. A filter is a word too (a private character and a hash), so text and filters are one such merge. Nothing here is the truth:
 ``position`` says up to which generation the log has been taken in, catching up is all there is to writing, and an index that
-does not belong to the store (another history, another format, damaged) is made anew.
+does not belong to the store (another history, another format, damaged) is made anew. A log that does not reach back to ``position`` any
+more is not needed for that: what is there is listed and read.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import sqlite3
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,7 +26,7 @@ from urllib.parse import unquote
 
 import structlog
 
-from kg.errors import StoreUnavailable
+from kg.errors import EventsGone, StoreUnavailable
 from kg.iris import Iris
 from kg.jsonld import NAMESPACE
 from kg.rdf import Lines, Term, terms
@@ -202,6 +203,9 @@ class Index:
         if position > self._store.generation or mark != self._mark(position):
             raise sqlite3.DatabaseError("it is not of this store")
         self.position = position
+        self._count_anew()
+
+    def _count_anew(self) -> None:
         self.facets, self.counts, self.live = {}, [Counter() for _ in FIELDS], 0
         for row, facets, words_ in self._writer.execute("SELECT row, facets, words FROM entity WHERE NOT removed"):
             self._count(row, _unpacked(facets), live=LIVE in words_)
@@ -215,7 +219,9 @@ class Index:
 
     def _mark(self, position: int) -> str:
         """Return what tells this history from another one with as many generations."""
-        entries = self._store.log(position - 1, 1) if position else []
+        if position < self._store.oldest:
+            return ""
+        entries = self._store.log(position - 1, 1)
         return _mark_of(entries[0]) if entries else ""
 
     def _connect(self) -> sqlite3.Connection:
@@ -249,27 +255,49 @@ class Index:
         return self.position
 
     def _step(self) -> int:
-        entries = self._store.log(self.position, CHUNK)
-        if not entries:
-            return 0
         try:
-            self._take_in(entries)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"the search index cannot be written: {error}") from error
+            entries = self._store.log(self.position, CHUNK)
+        except EventsGone:
+            return self._list_anew()
+        if entries:
+            position = entries[-1].generation
+            self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))
         return len(entries)
 
-    def _take_in(self, entries: Sequence[LogEntry]) -> None:
-        last = {each.graph: each for each in entries if each.graph.startswith(self._iris.root)}
-        position = entries[-1].generation
-        mark = next(_mark_of(each) for each in entries if each.generation == position)
-        self._writer.execute("BEGIN IMMEDIATE")
+    def _list_anew(self) -> int:
+        """Take in what the store holds instead of what the log told; returns how many graphs. What is gone is forgotten."""
+        position = self._store.generation
+        mark = self._mark(position)  # of the log as it is now: what changes meanwhile is taken in after it
+        with self._transaction():
+            self._writer.execute("DELETE FROM entity")
+            self._writer.execute("INSERT INTO found (found) VALUES ('delete-all')")
+            self._writer.execute("UPDATE state SET position = 0, mark = ''")
+        self._count_anew()
+        taken, after = 0, ""
+        while page := self._store.entries(prefix=self._iris.root, after=after, limit=CHUNK):
+            self._take_in([_as_change(each) for each in page], 0, "")
+            taken, after = taken + len(page), page[-1].graph
+        self._take_in([], position, mark)
+        log.info("search_index_listed_anew", graphs=taken, generation=position)
+        return taken + 1
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
         try:
-            counted = [self._write(entry) for entry in last.values()]
-            self._writer.execute("UPDATE state SET position = ?, mark = ?", (position, mark))
+            self._writer.execute("BEGIN IMMEDIATE")
+            yield
             self._writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise StoreUnavailable(f"the search index cannot be written: {error}") from error
         finally:
             if self._writer.in_transaction:
                 self._writer.execute("ROLLBACK")
+
+    def _take_in(self, entries: Sequence[LogEntry], position: int, mark: str) -> None:
+        last = {each.graph: each for each in entries if each.graph.startswith(self._iris.root)}
+        with self._transaction():
+            counted = [self._write(entry) for entry in last.values()]
+            self._writer.execute("UPDATE state SET position = ?, mark = ?", (position, mark))
         for row, facets, live in counted:
             self._uncount(row)
             self._count(row, facets, live=live)
@@ -346,6 +374,10 @@ class Index:
 
 def _mark_of(entry: LogEntry) -> str:
     return f"{entry.at.isoformat()} {entry.graph} {entry.after}"
+
+
+def _as_change(entry: GraphEntry) -> LogEntry:
+    return LogEntry(entry.generation, entry.graph, entry.owner, None, entry.digest, entry.changed)
 
 
 def _row(id: str, facts: Facts, entry: GraphEntry) -> tuple[object, ...]:

@@ -26,6 +26,7 @@ from kg.errors import (
     CapabilityMissing,
     Conflict,
     DrumlinError,
+    EventsGone,
     InvalidDocument,
     PreconditionFailed,
     QueryRejected,
@@ -197,10 +198,15 @@ class _Live:
 
     def check(self) -> None:
         """Raise ``PreconditionFailed`` when a graph was written between the query and its reading."""
-        if self._asked_at is not None and self._read:
-            later = self._store.log(self._asked_at)
+        since = self._asked_at
+        while since is not None and self._read:
+            try:
+                later = self._store.log(since)
+            except EventsGone as error:
+                raise PreconditionFailed("too much was written while the update was evaluated") from error
             if written := next((each.graph for each in later if each.graph in self._read), None):
                 raise PreconditionFailed(f"{written} was written while the update was evaluated")
+            since = later[-1].generation if later else None
 
 
 _Where = Literal["none", "reader", "apart"]

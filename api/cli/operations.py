@@ -126,7 +126,7 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
     if output == "json":
         emit_json(report)
     else:
-        rows = [(name, f"{report[name]:,}", "") for name in ("generation", "graphs", "quads")]
+        rows = [(name, f"{report[name]:,}", "") for name in ("generation", "oldest", "graphs", "quads")]
         rows += [(f"graphs of {owner}", f"{count:,}", "") for owner, count in report["owners"].items()]
         rows += [(name, f"{each['count']:,}", "\n".join(each["examples"])) for name, each in report["faults"].items()]
         rows.append(("dangling links", f"{report['dangling']['count']:,}", "\n".join(report["dangling"]["examples"])))

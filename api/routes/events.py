@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
 from api.negotiation import choose
+from kg.errors import EventsGone
 from kg.feed import Event, Feed, Position, Wanted
 
 router = APIRouter(tags=["events"])
@@ -127,7 +128,10 @@ async def _stream(feed: Feed, position: Position, chosen: Wanted) -> AsyncIterat
     try:
         yield f"retry: 2000\nid: {position}\n: from here on\n\n".encode()
         while not feed.ended:
-            found = await _next(feed, position, 500)
+            try:
+                found = await _next(feed, position, 500)
+            except EventsGone:  # too slow; it is told so, by 410, when it comes again
+                return
             if found:
                 position = found[-1].position
                 frames = [_frame(each) for each in found if chosen.takes(each)]

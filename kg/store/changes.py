@@ -4,6 +4,9 @@ A batch of generations is recorded here, durably, *before* the engine commits it
 the last batch can be in doubt (batches have one order, no graph occurs in one twice), and its rows tell what the engine must hold
 if it was written (``after``) and if it was not (``before``). So nothing acknowledged is ever missing here, and nothing stays here
 that was not written. The store's write lock is held around every change; reading needs no lock.
+
+The log may be *pruned* (``kg.store.pruning``): up to a generation that is noted here it tells nothing any more. What is left is the last
+row of each graph, from which ``take_back`` restores the entries.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kg.errors import StoreFull, StoreUnavailable
+from kg.errors import EventsGone, StoreFull, StoreUnavailable
 from kg.store.durability import Reserve, unavailable
 from kg.store.protocol import GraphEntry, LogEntry
 
@@ -31,8 +34,10 @@ CREATE TABLE IF NOT EXISTS log (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
 INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
+CREATE TABLE IF NOT EXISTS pruned (generation INTEGER NOT NULL);
+INSERT INTO pruned SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM pruned);
 """
-_VERSION = 2
+_VERSION = 3  # the second had no table ``pruned``: its log is whole
 _RESERVE = 4 << 20  # bytes that taking back a batch of single writes needs, with room to spare
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
@@ -56,6 +61,12 @@ _SELECT_LOG = """
 SELECT generation, graph, owner, before, after, at FROM log
 WHERE generation > ? AND generation <= ? ORDER BY generation, graph LIMIT ?
 """
+_PRUNE = "UPDATE pruned SET generation = ?"
+_SELECT_PRUNED = """
+SELECT log.generation, graph, graphs.generation IS log.generation FROM log LEFT JOIN graphs USING (graph)
+WHERE (log.generation, graph) > (?, ?) AND log.generation <= (SELECT generation FROM pruned) ORDER BY log.generation, graph LIMIT ?
+"""
+_DELETE_LOG = "DELETE FROM log WHERE generation = ? AND graph = ?"
 _SELECT_IN_DOUBT = """
 SELECT generation, graph, owner, before, after, at FROM log
 WHERE generation > (SELECT generation FROM settled) ORDER BY generation
@@ -73,7 +84,7 @@ class ChangeLog:
             self._writer = self._connect()
             self._writer.executescript(_SCHEMA)
             (version,) = self._writer.execute("PRAGMA user_version").fetchone()
-            if version not in (0, 1, _VERSION):
+            if version not in range(_VERSION + 1):
                 raise StoreUnavailable(
                     f"{path} was written by another version of drumlin (format {version}, this one reads {_VERSION})",
                     hint="export with that version and load the export here",
@@ -129,6 +140,24 @@ class ChangeLog:
         with self._translated("written"):
             self._writer.execute(_SETTLE, (generation,))
 
+    # -- pruning, in the thread that writes -----------------------------------------------------------------------------
+    def give_up(self, until: int, settled: int) -> None:
+        """Tell nothing up to the generation ``until`` from now on; the engine holds all up to ``settled``."""
+        with self._translated("written"), self._transaction():
+            self._writer.execute(_SETTLE, (settled,))
+            self._writer.execute(_PRUNE, (until,))
+
+    def sweep(self, after: tuple[int, str], limit: int, settled: int) -> tuple[int, str] | None:
+        """Delete, of the ``limit`` rows after ``after`` that were given up, those that are not the last of a graph.
+
+        Returns the last row looked at, None when there is none beyond. The engine holds all up to ``settled``.
+        """
+        with self._translated("written"), self._transaction():
+            self._writer.execute(_SETTLE, (settled,))  # no entry is taken back to a row that goes here
+            rows = self._writer.execute(_SELECT_PRUNED, (*after, limit)).fetchall()
+            self._writer.executemany(_DELETE_LOG, [(generation, graph) for generation, graph, last in rows if not last])
+        return (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         self._writer.execute("BEGIN IMMEDIATE")
@@ -143,6 +172,20 @@ class ChangeLog:
     def last(self) -> int:
         """Return the newest generation recorded (0 when there is none)."""
         return int(self._read("SELECT coalesce(max(generation), 0) FROM log")[0][0])
+
+    def pruned(self) -> int:
+        """Return the newest generation that the log tells nothing of any more (0 when it is whole)."""
+        return int(self._read("SELECT generation FROM pruned")[0][0])
+
+    def written_at(self, generation: int) -> datetime:
+        """Return when a generation that the log tells was written."""
+        rows = self._read("SELECT at FROM log WHERE generation >= ? ORDER BY generation LIMIT 1", (generation,))
+        return datetime.fromisoformat(rows[0][0])
+
+    def used_bytes(self) -> int:
+        """Return how much of its file is used; the rest is written again before the file grows."""
+        ((pages, free, size),) = self._read("SELECT * FROM pragma_page_count, pragma_freelist_count, pragma_page_size")
+        return (int(pages) - int(free)) * int(size)
 
     def in_doubt(self) -> list[LogEntry]:
         """Return the rows of the last batch, unless it is known to be settled."""
@@ -164,7 +207,20 @@ class ChangeLog:
         return [_entry(row) for row in found]
 
     def log(self, since: int, until: int, limit: int) -> list[LogEntry]:
-        """Return whole generations in (``since``, ``until``], about ``limit`` rows but at least one generation."""
+        """Return whole generations in (``since``, ``until``], about ``limit`` rows but at least one generation.
+
+        Raises ``EventsGone`` when some of them were given up.
+        """
+        found = self._whole(since, until, limit)
+        if since < (pruned := self.pruned()):  # looked up afterwards: else what is given up meanwhile would be missed
+            raise EventsGone(
+                f"the change log goes from generation {pruned + 1} to {until}: what follows {since} is not in it any more",
+                hint="read the graph anew, then follow from its generation; log_retention tells how long changes are kept",
+                detail={"oldest": pruned + 1, "newest": until},
+            )
+        return found
+
+    def _whole(self, since: int, until: int, limit: int) -> list[LogEntry]:
         rows = self._read(_SELECT_LOG, (since, until, limit + 1))
         if len(rows) <= limit:
             return [_log_entry(row) for row in rows]

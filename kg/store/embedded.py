@@ -45,6 +45,7 @@ from kg.store.protocol import (
     Visible,
     Written,
 )
+from kg.store.pruning import Kept, Pruning
 from kg.store.reader_answers import Asking
 from kg.store.recent import Recent
 from kg.store.snapshots import Snapshot
@@ -65,11 +66,15 @@ def now() -> datetime:
 class EmbeddedStore:
     """A store in ``directory``, made when absent; None means a temporary one that is removed on ``close``.
 
-    Raises ``StoreUnavailable`` when another process has it open, or when it cannot be read.
+    ``kept`` limits the change log; without it nothing of the log is given up. Raises ``StoreUnavailable`` when another process has it
+    open, or when it cannot be read.
     """
 
-    def __init__(self, directory: Path | None = None, *, clock: Callable[[], datetime] = now) -> None:
+    def __init__(
+        self, directory: Path | None = None, *, clock: Callable[[], datetime] = now, kept: Kept | None = None
+    ) -> None:
         self._clock = clock
+        self._kept = kept
         self._temporary = directory is None
         self.directory = Path(tempfile.mkdtemp(prefix="drumlin-")) if directory is None else directory
         self._asking: Asking | None = None
@@ -88,7 +93,8 @@ class EmbeddedStore:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
         self._changes = ChangeLog(self.directory / "changes.sqlite")
         self._engine = Engine(self.directory / "quads")
-        self._writer = Writer(self._engine, self._changes, self._recent, self._clock)
+        self._pruning = Pruning(self._changes, self._kept, self._clock)
+        self._writer = Writer(self._engine, self._changes, self._recent, self._clock, self._pruning)
         log.info("store_opened", directory=str(self.directory), generation=self.generation)
 
     @property
@@ -114,6 +120,11 @@ class EmbeddedStore:
     def generation(self) -> int:
         """How many effective writes there have been."""
         return self._writer.generation
+
+    @property
+    def oldest(self) -> int:
+        """The first generation that the log still tells."""
+        return self._changes.pruned() + 1
 
     # -- writing ------------------------------------------------------------------------------------------------------
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
@@ -168,8 +179,12 @@ class EmbeddedStore:
         return found
 
     def log(self, since: int, limit: int = 1000) -> list[LogEntry]:
-        """Return changes of generations greater than ``since``, oldest first, whole generations only."""
+        """Return changes of generations greater than ``since``, oldest first, whole generations only; see ``Store.log``."""
         return self._changes.log(since, self.generation, limit)
+
+    def keep_log_after(self, needed: Callable[[], int]) -> None:
+        """Keep what the log tells beyond the generation that ``needed`` returns, however old it is."""
+        self._pruning.needed = needed
 
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
         """Run one of our own SELECTs over the union of all graphs; a variable in ``values`` is in every row too."""

@@ -11,7 +11,8 @@ Guarantees:
 * **Serial.** Writes have one total order, the *generation* (0 for an empty store, + 1 per effective ``apply``). Writes that are asked for
   at the same time may become visible together; each has a generation of its own even so.
 * **Owned.** Each graph has one owner, recorded with it; a write by another raises ``GraphOwned``.
-* **Logged.** Every effective change of a graph has exactly one ``LogEntry``, in order, kept across restarts.
+* **Logged.** Every effective change of a graph has exactly one ``LogEntry``, in order, kept across restarts; the log may be given up from
+  its beginning (``oldest``), never in its middle.
 * **Read your writes.** Every read sees all writes acknowledged before it began.
 
 All methods block and may be called from any thread.
@@ -136,6 +137,11 @@ class Store(Protocol):
         """How many effective writes there have been."""
         ...
 
+    @property
+    def oldest(self) -> int:
+        """The first generation that ``log`` still tells; one beyond ``generation`` when it tells none."""
+        ...
+
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
         """Write all or none, in order; the results stand in the order of ``writes``.
 
@@ -189,7 +195,10 @@ class Store(Protocol):
         ...
 
     def log(self, since: int, limit: int = 1000) -> list[LogEntry]:
-        """Return changes of generations greater than ``since``, oldest first, whole generations only."""
+        """Return changes of generations greater than ``since``, oldest first, whole generations only.
+
+        Raises ``EventsGone`` when some of them are older than ``oldest``.
+        """
         ...
 
     def close(self) -> None:

@@ -100,6 +100,11 @@ class RemoteStore:
         """How many effective writes there have been, by all processes."""
         return self._claims.state(()).generation
 
+    @property
+    def oldest(self) -> int:
+        """The first generation that the log tells: nothing of it is given up."""
+        return 1
+
     def made_under(self, base: str) -> str:
         """Return the base that the store was made under; a new one is made under ``base``."""
         if (found := self._claims.state(()).base) is not None:

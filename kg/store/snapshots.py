@@ -26,7 +26,10 @@ SELECT graph FROM graphs LEFT JOIN latest USING (graph)
 WHERE latest.after IS NOT graphs.digest OR latest.generation IS NOT graphs.generation
 UNION SELECT graph FROM latest WHERE after IS NOT NULL AND graph NOT IN (SELECT graph FROM graphs) ORDER BY graph
 """
-_COUNTED = "SELECT count(DISTINCT generation), coalesce(max(generation), 0) FROM log"
+_COUNTED = """
+SELECT pruned.generation, count(DISTINCT log.generation), coalesce(max(log.generation), 0)
+FROM pruned LEFT JOIN log ON log.generation > pruned.generation
+"""
 
 
 class Snapshot:
@@ -63,10 +66,16 @@ class Snapshot:
         """Return the graphs whose last change in the log is not what is recorded about them."""
         return [row[0] for row in self._rows(_DISAGREEING)]
 
+    @property
+    def oldest(self) -> int:
+        """The first generation that the log still tells."""
+        ((pruned, _, _),) = self._rows(_COUNTED)
+        return int(pruned) + 1
+
     def missing_generations(self) -> int:
-        """Count the generations that the log does not tell."""
-        ((told, last),) = self._rows(_COUNTED)
-        return max(int(last), self.generation) - int(told)
+        """Count the generations from ``oldest`` on that the log does not tell."""
+        ((pruned, told, last),) = self._rows(_COUNTED)
+        return max(int(last), self.generation) - int(pruned) - int(told)
 
     def copy_log(self, path: Path) -> None:
         """Write the change log as a database of its own."""

@@ -25,6 +25,7 @@ from kg.store.changes import ChangeLog
 from kg.store.delta import Change, Delta, nquads, update_text
 from kg.store.engine import Engine
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Lines, LogEntry, Written
+from kg.store.pruning import Pruning
 from kg.store.recent import Recent
 
 BATCH = 64
@@ -85,7 +86,9 @@ class _Asked:
 class Writer:
     """Writes into ``engine`` and ``changes``, in a thread of its own, until ``close``. ``lock`` is held while it writes."""
 
-    def __init__(self, engine: Engine, changes: ChangeLog, recent: Recent, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, engine: Engine, changes: ChangeLog, recent: Recent, clock: Callable[[], datetime], pruning: Pruning
+    ) -> None:
         """Settle what an earlier life left in doubt; raises ``StoreUnavailable`` when that is impossible."""
         self.lock = threading.Lock()
         self.generation = 0
@@ -94,6 +97,7 @@ class Writer:
         self._changes = changes
         self._recent = recent
         self._clock = clock
+        self._pruning = pruning
         self._followers: list[Callable[[Delta], None]] = []
         self._observers: list[Callable[[Batch], None]] = []
         self._waiting: deque[_Asked] = deque()
@@ -151,6 +155,7 @@ class Writer:
             for each in batch:
                 each.answer()
             self._tidy_when_due()
+            self._prune(sum(len(each.changes) for each in batch if each.error is None))
 
     def _next(self) -> list[_Asked]:
         """Wait for writes and take a batch of them; empty when the store is being closed and none is left."""
@@ -344,6 +349,14 @@ class Writer:
                 self._engine.optimize()
         except StoreUnavailable as error:  # the next write mends it, or is told why not
             log.warning("flush_failed", error=str(error))
+
+    def _prune(self, written: int) -> None:
+        """Shorten the change log a little, unless something is in doubt."""
+        if not self.in_flight:
+            try:
+                self._pruning.step(self.generation, written)
+            except StoreUnavailable as error:
+                log.warning("pruning_failed", error=str(error))
 
     def _observed(self, batch: Iterable[_Asked]) -> None:
         if not self._observers:

@@ -6,18 +6,23 @@ import json
 import os
 import subprocess
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+import kg
 from kg import jsonld
+from kg.errors import EventsGone
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from tests.service.conftest import BASE, SAMPLE, drumlin, serving, until_ready
 
 NODE = "prod/-/node/odd"
 COUNTED = "domain/counted"
+EVENTS = {"Accept": "application/cloudevents-batch+json"}
 LD = {"Content-Type": "application/ld+json"}
 
 
@@ -89,6 +94,41 @@ def test_what_is_no_store_or_backup_is_named(tmp_path: Path) -> None:
         assert failed.returncode == 1
         assert failed.stderr.startswith("drumlin: ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_shortened_log_is_told_to_who_follows_it() -> None:
+    """Before its beginning 410 says where it begins; from there on every change comes; a check finds no fault."""
+    environment = {"DRUMLIN_LOG_RETENTION": "0.0000001"}
+    with (
+        serving(environment=environment) as service,
+        httpx.Client(base_url=service.url, timeout=60) as http,
+        kg.connect(service.url) as client,
+    ):
+        gone: dict[str, Any] = {}
+        deadline = time.monotonic() + 60
+        while gone.get("status") != 410 or gone["oldest"] < gone["newest"]:  # then no more can be given up
+            assert time.monotonic() < deadline, gone
+            put = [{"op": "put", "id": f"domain/d{n}", "document": domain(n, time.time())} for n in range(150)]
+            http.post("/subgraphs", content="\n".join(map(json.dumps, put))).raise_for_status()
+            answer = http.get("/events", params={"since": 0}, headers=EVENTS)
+            gone = answer.json() if answer.status_code >= 400 else {}
+
+        assert gone["type"].endswith("/events-gone")
+        with pytest.raises(EventsGone):
+            next(client.changes(since=0))
+        assert next(client.changes(since=gone["newest"] - 1))["id"].startswith(f"{gone['newest']}.")
+        report = http.get("/admin/check").json()
+        assert (report["whole"], report["oldest"]) == (True, gone["oldest"])
+
+
+def domain(number: int, value: object) -> dict[str, object]:
+    """Make a document that says something of a domain."""
+    return {
+        "@context": jsonld.CONTEXT_IRI,
+        "id": f"{BASE}/id/domain/d{number}",
+        "type": "Domain",
+        "name": f"{number} {value}",
+    }
 
 
 def test_a_service_checks_and_optimizes_itself(http: httpx.Client) -> None:

@@ -1,0 +1,91 @@
+"""How far back the change log reaches: what is older, or more than fits, is given up step by step, beside writing.
+
+A *pass* says durably up to which generation the log tells nothing any more (``Store.log`` refuses it from then on), then goes through those
+rows a few at a time and deletes what is not the last row of a graph that is there: that one is needed to take a write back. A graph
+that is written later leaves its old last row to the next pass. What a follower has not read yet is never given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from kg.store.changes import ChangeLog
+
+EVERY = 256
+"""Rows written between two steps."""
+STEP = 512
+"""Rows that one step looks at: more than are written meanwhile, so that a pass ends; about a millisecond."""
+_ROOM = 0.9  # of the bytes are kept when there are too many, so that not every step begins a pass
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How much of the log is kept: ``age``, and ``size`` in bytes of its file, with the records of all graphs in it."""
+
+    age: timedelta
+    size: int
+
+
+class Pruning:
+    """Prunes one change log, in the thread that writes it. ``needed`` tells the generation that all followers have read.
+
+    Without ``kept`` nothing more is given up, and a pass that was begun is ended all the same.
+    """
+
+    def __init__(self, changes: ChangeLog, kept: Kept | None, clock: Callable[[], datetime]) -> None:
+        self.needed: Callable[[], int] | None = None
+        self._changes = changes
+        self._kept = kept
+        self._clock = clock
+        self._written = 0
+        # A pass that an earlier life did not end is gone through again.
+        self._place: tuple[int, str] | None = (0, "") if changes.pruned() else None
+
+    def step(self, settled: int, written: int) -> None:
+        """Do a little after a write of ``written`` rows; the engine holds all up to ``settled``, and nothing is in doubt.
+
+        Raises ``StoreUnavailable`` when the disk does; the next step tries again.
+        """
+        self._written += written
+        if self._written < EVERY:
+            return
+        self._written -= EVERY
+        if self._place is None and not self._begun(settled):
+            self._written = 0
+            return
+        self._place = self._changes.sweep(self._place or (0, ""), STEP, settled)
+
+    def _begun(self, settled: int) -> bool:
+        """Begin a pass if there is anything to give up."""
+        if self._kept is None:
+            return False
+        pruned = self._changes.pruned()
+        until = max(self._too_old(self._kept.age, pruned, settled), self._too_much(self._kept.size, pruned, settled))
+        until = min(until, settled - 1, self.needed() if self.needed else settled)
+        if until <= pruned:
+            return False
+        self._changes.give_up(until, settled)
+        log.debug("log_pruned", oldest=until + 1, newest=settled)
+        return True
+
+    def _too_old(self, age: timedelta, pruned: int, settled: int) -> int:
+        """Find the newest generation that is too old, by halving: times grow with generations."""
+        before = self._clock() - age
+        low, high = pruned, settled
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._changes.written_at(middle) < before:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _too_much(self, size: int, pruned: int, settled: int) -> int:
+        used = self._changes.used_bytes()
+        return pruned if used <= size else settled - int((settled - pruned) * _ROOM * size / used)
