@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, Self
 
@@ -141,13 +142,28 @@ class Placed(NamedTuple):
 
 def place(samples: Sequence[Samples], grid: Grid) -> Placed:
     """Put samples onto the grid; every point of it gets exactly one value or null."""
-    seconds = pa.concat_arrays([each.seconds for each in samples] or [pa.array([], pa.int64())])
-    values = pa.concat_arrays([each.values for each in samples] or [pa.array([], pa.float64())])
-    values = _spread(seconds, values, grid)
+    seconds, values = _joined(samples)
+    if not seconds.equals(seconds_of(grid)):
+        values = _spread(seconds, values, grid)
     if not values.null_count and pc.all(pc.is_finite(values)).as_py():
         return Placed(values, 0)
     finite = pc.if_else(pc.is_finite(values), values, pa.scalar(None, pa.float64()))
     return Placed(finite, finite.null_count - values.null_count)
+
+
+def _joined(samples: Sequence[Samples]) -> Samples:
+    if len(samples) == 1:
+        return samples[0]
+    return Samples(
+        pa.concat_arrays([each.seconds for each in samples] or [pa.array([], pa.int64())]),
+        pa.concat_arrays([each.values for each in samples] or [pa.array([], pa.float64())]),
+    )
+
+
+@lru_cache(maxsize=4)
+def seconds_of(grid: Grid) -> pa.Int64Array:
+    """Return the grid's timestamps in seconds; the last few are kept, since a request's series share one grid."""
+    return pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
 
 
 def _spread(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.DoubleArray:
@@ -172,8 +188,7 @@ def _spread(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.Do
 
 
 def _looked_up(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.DoubleArray:
-    expected = pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
-    return values.take(pc.index_in(expected, value_set=seconds))
+    return values.take(pc.index_in(seconds_of(grid), value_set=seconds))
 
 
 class Gap(NamedTuple):
@@ -245,11 +260,12 @@ SCHEMA = pa.schema(
 
 def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
     """Stack series into one table, in the order given; ``gaps`` has been applied to the values except for ``drop``."""
-    seconds = pa.array(range(grid.start * 1000, (grid.end + 1) * 1000, grid.step * 1000), pa.int64())
-    stamps = seconds.cast(pa.timestamp("ms", "UTC"))
-    words = [sorted({word(each) for each in columns}) for word in _WORDS]
-    indexed = [({word: at for at, word in enumerate(each)}, pa.array(each, pa.string())) for each in words]
-    batches = [_batch(column, stamps, indexed) for column in columns]
+    stamps = pc.multiply(seconds_of(grid), 1000).cast(pa.timestamp("ms", "UTC"))
+    unique, metric, unit = (_repeated([word(each) for each in columns], len(stamps)) for word in _WORDS)
+    batches = [
+        pa.RecordBatch.from_arrays([next(unique), stamps, each.values, next(metric), next(unit)], schema=SCHEMA)
+        for each in columns
+    ]
     table = pa.Table.from_batches(batches, SCHEMA)
     return table.filter(pc.is_valid(table["y"])) if gaps == "drop" else table
 
@@ -261,10 +277,14 @@ _WORDS: tuple[Callable[[Column], str], ...] = (
 )
 
 
-def _batch(column: Column, stamps: pa.Array, words: Sequence[tuple[dict[str, int], pa.Array]]) -> pa.RecordBatch:
-    def same(which: int) -> pa.Array:
-        positions, dictionary = words[which]
-        index = pa.scalar(positions[_WORDS[which](column)], pa.int32())
-        return pa.DictionaryArray.from_arrays(pa.repeat(index, len(stamps)), dictionary, safe=False)
+def _repeated(words: Sequence[str], times: int) -> Iterator[pa.DictionaryArray]:
+    """Yield each word as so many rows; equal words share their memory, since most tables have few metrics and units."""
+    distinct = sorted(set(words))
+    dictionary = pa.array(distinct, pa.string())
 
-    return pa.RecordBatch.from_arrays([same(0), stamps, column.values, same(1), same(2)], schema=SCHEMA)
+    @lru_cache(maxsize=1)
+    def rows(word: str) -> pa.DictionaryArray:
+        index = pa.scalar(distinct.index(word), pa.int32())
+        return pa.DictionaryArray.from_arrays(pa.repeat(index, times), dictionary, safe=False)
+
+    return map(rows, words)

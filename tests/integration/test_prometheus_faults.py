@@ -125,7 +125,7 @@ def test_a_server_that_is_down_is_named(waits: list[float]) -> None:
         client.series(QUERY, GRID)
 
     assert str(error.value) == (
-        f"datasource prometheus-main (http://127.0.0.1:{port}) cannot be reached (ConnectError); asked for {QUERY}"
+        f"datasource prometheus-main (http://127.0.0.1:{port}) cannot be reached (ConnectionRefusedError); asked for {QUERY}"
     )
     assert "check that it runs" in (error.value.hint or "")
     assert len(waits) == 2

@@ -1,7 +1,7 @@
 """One configured datasource over HTTP: slots, retries, credentials, TLS, limits. What is sent and read is its callers' business.
 
-Redirects are not followed, since they would turn a POST into a GET and carry a credential elsewhere; proxies of the environment are not
-used. Retry-After: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3.
+Redirects are not followed, since they would turn a POST into a GET and carry a credential elsewhere.
+Retry-After: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
+from urllib.parse import urlencode
 
-import httpx
 import structlog
 
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.telemetry.datasources import Access, Datasource
+from kg.telemetry.fetch.transport import BROKEN, Answer, Oversized, Transport, UnreadableBody
 
 _log = structlog.get_logger()
 
@@ -94,13 +95,7 @@ class Connection:
         self._told = told
         self._slots = threading.BoundedSemaphore(self.access.concurrency)
         self._sleep = sleep
-        self._client = httpx.Client(
-            timeout=self.access.timeout,
-            follow_redirects=False,
-            trust_env=False,
-            verify=self._trust(),
-            headers={"Accept-Encoding": "identity", **self.access.headers},
-        )
+        self._transport = Transport(datasource.url, self.access.timeout, self._trust())
 
     def __enter__(self) -> Self:
         return self
@@ -110,7 +105,7 @@ class Connection:
 
     def close(self) -> None:
         """Close the connections."""
-        self._client.close()
+        self._transport.close()
 
     def ask(self, request: Request) -> bytes:
         """Send a request, again while the server is busy, and return the body of its success (200 or 204)."""
@@ -120,45 +115,38 @@ class Connection:
             last = attempt == ATTEMPTS
             try:
                 with self._slots:
-                    status, headers, body = self._send(request)
-            except httpx.TimeoutException as error:
+                    answer = self._send(request)
+            except TimeoutError as error:
                 raise self.unavailable(f"did not answer within {self.access.timeout:g} s", request.asked) from error
-            except httpx.TransportError as error:
-                if last or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            except BROKEN as error:
+                if last or isinstance(error, ssl.SSLCertVerificationError):
                     raise self._unreachable(error, request.asked) from error
                 wait = _backoff(attempt)
-            except httpx.DecodingError as error:
-                raise self.refused("answered with a broken compression", request.asked) from error
+            except UnreadableBody as error:
+                raise self.refused(f"answered with {error}", request.asked) from error
+            except Oversized as error:
+                raise self.refused(
+                    f"answered with more than {MAX_BYTES >> 20} MB", request.asked, hint=_HINTS[422]
+                ) from error
             else:
-                if status in (200, 204):
-                    return body
-                refusal = self._refusal(status, body, request.asked)
-                if last or status not in _BUSY or isinstance(refusal, TooHeavy):
+                if answer.status in (200, 204):
+                    return answer.body
+                refusal = self._refusal(answer.status, answer.body, request.asked)
+                if last or answer.status not in _BUSY or isinstance(refusal, TooHeavy):
                     raise refusal
-                wait = _retry_after(headers.get("Retry-After")) or _backoff(attempt)
+                wait = _retry_after(answer.headers.get("Retry-After")) or _backoff(attempt)
             _log.info("datasource_asked_again", datasource=self.datasource.name, attempt=attempt, wait=wait)
             self._sleep(wait)
 
-    def _send(self, request: Request) -> tuple[int, httpx.Headers, bytes]:
+    def _send(self, request: Request) -> Answer:
         """Send one request and read its answer within the time and size that are allowed."""
-        form = {**request.form, **self.access.parameters}
-        in_body = request.method == "POST" and request.content is None
-        given: dict[str, Any] = {"data": form} if in_body else {"params": form, "content": request.content}
-        headers = {**self._headers(), **(request.headers or {})}
-        deadline = time.monotonic() + self.access.timeout
-        parts: list[bytes] = []
-        size = 0
-        with self._client.stream(
-            request.method, self.datasource.url + request.path, headers=headers, **given
-        ) as response:
-            for part in response.iter_bytes():
-                parts.append(part)
-                size += len(part)
-                if time.monotonic() > deadline:
-                    raise httpx.ReadTimeout("the answer trickles")
-                if size > MAX_BYTES:
-                    raise self.refused(f"answered with more than {MAX_BYTES >> 20} MB", request.asked, hint=_HINTS[422])
-            return response.status_code, response.headers, b"".join(parts)
+        form = urlencode({**request.form, **self.access.parameters}, doseq=True)
+        headers = {"Accept-Encoding": "identity", **self.access.headers, **self._headers(), **(request.headers or {})}
+        if request.method == "POST" and request.content is None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            return self._transport.send("POST", request.path, headers, form.encode(), MAX_BYTES)
+        target = f"{request.path}?{form}" if form else request.path
+        return self._transport.send(request.method, target, headers, request.content, MAX_BYTES)
 
     def _headers(self) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -189,11 +177,11 @@ class Connection:
             )
         return secret
 
-    def _trust(self) -> ssl.SSLContext | bool:
+    def _trust(self) -> ssl.SSLContext | None:
         """Return whom to trust and as whom to come: the configured CA (else the system's), the configured client certificate."""
         access = self.access
         if access.ca is None and access.certificate is None:
-            return True
+            return None
         try:
             context = ssl.create_default_context(cafile=access.ca)
             if access.certificate:
@@ -208,8 +196,8 @@ class Connection:
         return context
 
     # -- errors -------------------------------------------------------------------------------------------------------
-    def _unreachable(self, error: httpx.TransportError, asked: str) -> SourceUnavailable:
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+    def _unreachable(self, error: Exception, asked: str) -> SourceUnavailable:
+        if isinstance(error, ssl.SSLCertVerificationError):
             return self.unavailable(
                 "shows a certificate that is not trusted here",
                 asked,
