@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import chain
+from itertools import chain, islice
 
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris
@@ -32,6 +32,8 @@ from kg.telemetry.resolution import (
 from kg.telemetry.series import Grid, Step, Window, choose_step, moment, rate_window
 from kg.telemetry.templates import Catalogue, Template, did_you_mean
 
+_TOGETHER = 100  # pairs whose entities are read of the graph together
+
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
@@ -44,34 +46,36 @@ class _Chosen:
 
 
 class _Read:
-    """What one request has read of the graph already: each entity once, however many of its metrics are asked for."""
+    """What is read of the graph for a few entities that are resolved together: each thing once, and for all of them at once."""
 
-    def __init__(self, graph: TelemetryGraph) -> None:
+    def __init__(self, graph: TelemetryGraph, names: Iterable[str]) -> None:
         self._graph = graph
-        self._entities: dict[str, Entity] = {}
-        self._stored: dict[str, frozenset[str]] = {}
-        self._runs: dict[tuple[str, datetime], tuple[PodRun, ...] | None] = {}
-        self._ran: dict[tuple[str, datetime], datetime | None] = {}
+        self._entities = graph.entities(names)
+        self._found = [each for each in self._entities.values() if isinstance(each, Entity)]
+        self._stored = graph.metrics({each.describer for each in self._found})
+        self._runs: dict[datetime, dict[str, tuple[PodRun, ...] | None]] = {}
+        self._ran: dict[datetime, dict[str, datetime | None]] = {}
 
     def entity(self, name: str) -> Entity:
-        if name not in self._entities:
-            self._entities[name] = self._graph.entity(name)
-        return self._entities[name]
+        found = self._entities[name]
+        if isinstance(found, DrumlinError):
+            raise found
+        return found
 
     def stored(self, describer: str) -> frozenset[str]:
-        if describer not in self._stored:
-            self._stored[describer] = self._graph.metrics(describer)
         return self._stored[describer]
 
     def runs(self, entity: Entity, start: datetime, end: datetime) -> tuple[PodRun, ...] | None:
-        if (entity.iri, start) not in self._runs:
-            self._runs[entity.iri, start] = self._graph.pods(entity, start, end)
-        return self._runs[entity.iri, start]
+        if start not in self._runs:
+            workloads = [each for each in self._found if each.scope == "Workload"]
+            self._runs[start] = self._graph.pods(workloads, start, end)
+        return self._runs[start][entity.iri]
 
     def ran(self, entity: Entity, start: datetime, end: datetime) -> datetime | None:
-        if (entity.iri, start) not in self._ran:
-            self._ran[entity.iri, start] = self._graph.ran(entity, start, end)
-        return self._ran[entity.iri, start]
+        if start not in self._ran:
+            running = {each.iri for each in self._found if each.scope in ("Workload", "Pod")}
+            self._ran[start] = self._graph.ran(running, start, end)
+        return self._ran[start][entity.iri]
 
 
 class Resolver:
@@ -116,7 +120,8 @@ class Resolver:
         ``query`` is the caller's own PromQL; every selector of it is limited to the entity, and ``metric`` is only its name then.
         Raises ``InvalidIdentifier``, ``InvalidInput`` (window, step, query), ``ResourceNotFound`` (entity, metric, datasource).
         """
-        return self._resolve(_Read(self._graph), self._known(), entity, metric, window, datasource, step, query)
+        read = _Read(self._graph, [entity])
+        return self._resolve(read, self._known(), entity, metric, window, datasource, step, query)
 
     def resolve_many(
         self,
@@ -128,12 +133,14 @@ class Resolver:
         query: str | None = None,
     ) -> Iterator[Resolution | Unresolved]:
         """Resolve (entity, metric) after (entity, metric), in order; one that cannot be resolved says why and stops no other."""
-        read, catalogue = _Read(self._graph), self._known()
-        for entity, metric in pairs:
-            try:
-                yield self._resolve(read, catalogue, entity, metric, window, datasource, step, query)
-            except DrumlinError as error:
-                yield Unresolved(entity, metric, error)
+        catalogue, waiting = self._known(), iter(pairs)
+        while together := list(islice(waiting, _TOGETHER)):
+            read = _Read(self._graph, {entity for entity, _ in together})
+            for entity, metric in together:
+                try:
+                    yield self._resolve(read, catalogue, entity, metric, window, datasource, step, query)
+                except DrumlinError as error:
+                    yield Unresolved(entity, metric, error)
 
     def datasources(self) -> list[Datasource]:
         """Return all datasources that are known: the configured ones, then those of the graph."""
@@ -145,10 +152,17 @@ class Resolver:
         """The metric templates: those of the graph, which users can add to and replace, over the shipped ones."""
         return self._known()
 
+    def unit(self, entity: str, metric: str) -> tuple[str, str, str]:
+        """Return unit, quantity and type of one of an entity's metrics; raises ``ResourceNotFound`` with what may be meant."""
+        found = self._graph.entity(entity)
+        known = self._template(self._known(), found, metric, self._graph.metrics([found.describer])[found.describer])
+        said = known or self._graph.stored_metric(found.describer, metric)
+        return said.unit, said.quantity, said.metric_type
+
     def metrics_of(self, entity: str) -> list[str]:
         """Return the names of the metrics that an entity has; raises ``ResourceNotFound``."""
         found = self._graph.entity(entity)
-        stored = self._graph.metrics(found.describer)
+        stored = self._graph.metrics([found.describer])[found.describer]
         return sorted(stored) or [each.metric for each in self._known().for_scope(found.scope)]
 
     def _known(self) -> Catalogue:
@@ -201,9 +215,10 @@ class Resolver:
         self, entity: str, window: Window, *, datasource: str | None = None, containing: str | None = None
     ) -> Resolution:
         """Resolve the logs of a workload or pod, or the lines of them that contain a text; raises as ``resolve`` does."""
-        found = self._graph.entity(entity)
+        read = _Read(self._graph, [entity])
+        found = read.entity(entity)
         namespace, server = self._log_server(found, datasource)
-        pods = self._pods(_Read(self._graph), found, window.start, window.end)
+        pods = self._pods(read, found, window.start, window.end)
         names = tuple(sorted({run.name for run in pods.runs or ()}))
         streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
         query = logql.containing(streams, containing)
