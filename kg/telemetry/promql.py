@@ -68,6 +68,11 @@ def render(query: str, values: Mapping[str, str], *, window: timedelta, datasour
     return "".join(filled[part] if position % 2 else part for position, part in enumerate(parts))
 
 
+def holes(query: str) -> frozenset[str]:
+    """Return what a template must be filled with, beside the window; raises ``InvalidDocument`` when it is none of PromQL."""
+    return frozenset(_compiled(query, (), ())[1::2]) - {_WINDOW}
+
+
 @lru_cache(maxsize=1024)
 def _compiled(query: str, labels: tuple[tuple[str, str], ...], jobs: tuple[tuple[str, str], ...]) -> Compiled:
     tokens = _rewritten(list(_tokens(query)), dict(labels), dict(jobs))

@@ -9,11 +9,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Self
 
-from kg.errors import InvalidSettings, ResourceNotFound
+from kg.errors import InvalidDocument, InvalidSettings, ResourceNotFound
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NAMESPACE, NodeDocument
 from kg.rdf import TURTLE, parse, terms
 from kg.settings import DEFAULT_EXPORTERS
+from kg.telemetry import promql
 
 _TITLE = "http://purl.org/dc/terms/title"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -150,6 +151,25 @@ class Catalogue:
     def documents(self, iris: Iris) -> list[NodeDocument]:
         """Describe all templates for the graph."""
         return [template.document(iris) for template in self.templates]
+
+
+_HOLES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(("Workload", "Pod"), frozenset({"namespace", "pods"})),
+    "Node": frozenset({"node"}),
+    **dict.fromkeys(("Cluster", "Domain"), frozenset[str]()),
+}
+"""What an entity of a scope fills, beside the window."""
+
+
+def unfillable(query: str, scope: str) -> str | None:
+    """Return why a template's query can never be asked, in one line, or None when it can; an unknown scope has no reason."""
+    if scope not in _HOLES:
+        return None
+    try:
+        unknown = sorted(promql.holes(query) - _HOLES[scope])
+    except InvalidDocument as error:
+        return str(error).partition("\n")[0]
+    return f"nothing fills {{{{{unknown[0]}}}}} for a {scope}" if unknown else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
