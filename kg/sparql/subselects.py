@@ -69,7 +69,8 @@ class _Select:
         if "LIMIT" in words or "OFFSET" in words:
             raise self._refused(query, "LIMIT and OFFSET inside GRAPH with a variable would count in each graph")
         if "GROUP" in words:
-            return tail[[token.text for token in tail].index("GROUP") + 1]
+            at = [token.text for token in tail].index("GROUP") + 1
+            return tail[at] if at < len(tail) else None  # without BY, which is the engine's to refuse
         if "HAVING" in words or any(token.kind == "word" and token.text in _AGGREGATES for token in head):
             raise self._refused(
                 query, "an aggregate of all rows inside GRAPH with a variable would be one in each graph"
@@ -117,7 +118,9 @@ def _selects(found: list[Token]) -> Iterator[_Select]:
         elif token.text == "}":
             graphs.pop()
         elif token.text == "SELECT" and graphs[-1] is not None and found[at - 1].text == "{":
-            yield _Select(graphs[-1], list(_inside(found[at:])))
+            inside = list(_inside(found[at:]))
+            if any(each.text == "{" and depth == 0 for each, depth in inside):  # else the engine refuses it
+                yield _Select(graphs[-1], inside)
 
 
 def _inside(rest: list[Token]) -> Iterator[tuple[Token, int]]:

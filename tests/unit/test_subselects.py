@@ -100,3 +100,17 @@ def test_very_many_are_refused() -> None:
     inner = "{ SELECT ?x { ?x ?p ?o } } " * (MAX_SELECTS + 1)
     with pytest.raises(QueryRejected, match="limit"):
         restore(f"SELECT * {{ GRAPH ?g {{ {inner} }} }}")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "ASK { GRAPH ?g { SELECT ?p 'a' , 1.5e3 , true } FILTER(?g != ?s) }",
+        "ASK { GRAPH ?g { SELECT ?p { ?p ?q ?r } GROUP } }",
+        "SELECT * { GRAPH ?g { SELECT } }",
+    ],
+)
+def test_what_is_no_sub_select_is_the_engines_to_refuse(query: str) -> None:
+    """A sub-select that is cut short (the fuzz bench found one) is a syntax error, not a failure of ours."""
+    with pytest.raises(SyntaxError):
+        ox.Store().query(restore(query))
