@@ -346,6 +346,7 @@ def history(
     gaps: Annotated[str, typer.Option(help="What becomes of gaps: null, ffill, linear or drop.")] = "null",
     datasource: Annotated[str | None, typer.Option(help="Name of the datasource to use.", show_default=False)] = None,
     via: Annotated[str, typer.Option(help="service, or direct: fetch with the drumlin.toml here.")] = "service",
+    forecast: Annotated[bool, typer.Option("--forecast", help="What was predicted, not what was measured.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Print what would be asked, and ask nothing.")] = False,
     to: Annotated[
         Path | None, typer.Option(help="File to write: .parquet, .arrow, .csv or .ndjson.", show_default=False)
@@ -362,6 +363,8 @@ def history(
 
     window = {"start": start, "end": end} if start else {"last": last, "end": end}
     options = {**window, "step": step, "gaps": gaps, "datasource": datasource}
+    if forecast:
+        options |= {"kind": "forecast", "last": None}
     ids = [line.strip() for line in sys.stdin if line.strip()] if id == "-" else [id]
     if explain:
         series.explain(url, ids, metric, options)
@@ -416,6 +419,7 @@ def forecast(
     step: Annotated[str, typer.Option(help="Distance of the points.")] = "5m",
     compare: Annotated[bool, typer.Option("--compare", help="Compare the newest forecast with what came.")] = False,
     url: Url = None,
+    output: Form = "table",
 ) -> None:
     """Forecast a metric by its values at the same time of earlier weeks, save the points and register them in the graph.
 
@@ -423,7 +427,8 @@ def forecast(
     """
     from api.cli import series
 
-    series.forecast(url, (id, metric), {"last": last, "horizon": horizon, "step": step}, compare=compare)
+    options = {"last": last, "horizon": horizon, "step": step}
+    series.forecast(url, (id, metric), options, compare=compare, output=_output(output))
 
 
 @app.command()

@@ -77,15 +77,21 @@ def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
     return each["name"], each["type"], each["url"], state, each.get("version"), each.get("oldest"), found
 
 
-def forecast(url: str | None, of: tuple[str, str], options: Mapping[str, str], *, compare: bool) -> None:
+def forecast(
+    url: str | None, of: tuple[str, str], options: Mapping[str, str], *, compare: bool, output: Output
+) -> None:
     """Make and save the built-in forecast, or compare the newest one with what came; write what is known of it."""
-    with kg.connect(url) as client, progress.status("forecasting …"):
+    what = "comparing with what came" if compare else f"reading {options['last']} of history, forecasting"
+    with kg.connect(url) as client, progress.status(f"{what} …"):
         if compare:
             found = client.forecasts.compare(of)
             found.pop("table")
         else:
             found = client.forecasts.seasonal(of, **options)
-    emit_rows(("property", "value"), list(found.items()), Output.table)
+    if output in (Output.json, Output.jsonld):
+        emit_json(found)
+    else:
+        emit_rows(("property", "value"), list(found.items()), output)
 
 
 def emit_series(series: Series, output: Output) -> None:

@@ -10,7 +10,7 @@ from starlette.concurrency import run_in_threadpool
 
 from api.assembly import Parts, now, parts
 from api.bodies import body_of
-from kg.errors import InvalidDocument, ResourceNotFound
+from kg.errors import InvalidDocument
 from kg.jsonld import NodeDocument, lines
 from kg.telemetry import wire
 from kg.telemetry.durations import parse_duration, parse_moment
@@ -24,11 +24,13 @@ _Of = Annotated[str, Query(alias="entity", description="Short id or IRI of the e
 _Metric = Annotated[str, Query(description="Name of the metric.")]
 
 
-def _forecasts(service: Parts) -> Forecasts:
+def forecasts_of(service: Parts) -> Forecasts:
+    """Return the forecasts of a service; they are registered as a caller's graphs are."""
+
     def write(iri: str, document: NodeDocument) -> None:
         service.subgraphs.put(iri, lines(document))
 
-    return Forecasts(service.store, service.iris, service.resolver.datasources(), write, now)
+    return Forecasts(service.store, service.iris, service.resolver, write, now)
 
 
 @router.post("", status_code=201, summary="Save a forecast")
@@ -43,6 +45,7 @@ async def save(
     step: Annotated[str, Query(description="Time between two points: 5m.")],
     trained_from: Annotated[str | None, Query(alias="trainedFrom", description="Start of its history.")] = None,
     trained_to: Annotated[str | None, Query(alias="trainedTo", description="End of its history.")] = None,
+    query: Annotated[str | None, Query(description="Query of its history.")] = None,
     datasource: Annotated[str | None, Query(description="Where its points go: parquet or influxdb.")] = None,
 ) -> dict[str, Any]:
     """Store the points (an Arrow IPC stream of ``ds``, ``y`` and quantiles ``q0.1`` …) and register the forecast in the graph."""
@@ -51,8 +54,8 @@ async def save(
 
     def work() -> dict[str, Any]:
         service.subgraphs.read(entity, allow_gone=True)  # raises when there is no such entity
-        made = Made(entity, metric, model, parse_duration(horizon), parse_duration(step), trained)
-        return _forecasts(service).save(_table(body), made, datasource).to_dict()
+        made = Made(entity, metric, model, parse_duration(horizon), parse_duration(step), trained, query)
+        return forecasts_of(service).save(_table(body), made, datasource).to_dict()
 
     saved = await run_in_threadpool(work)
     response.headers["Location"] = f"{service.settings.base}/subgraph/{service.iris.short(saved['id'])}"
@@ -67,7 +70,7 @@ def list_forecasts(
     limit: Annotated[int, Query(ge=1, le=1000, description="Most forecasts.")] = 100,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the forecasts of a metric, the newest first."""
-    return {"items": [each.to_dict() for each in _forecasts(service).list(entity, metric, limit=limit)]}
+    return {"items": [each.to_dict() for each in forecasts_of(service).list(entity, metric, limit=limit)]}
 
 
 @router.get("/points", summary="Read a forecast's points")
@@ -75,18 +78,17 @@ def read_points(
     service: Service,
     entity: _Of,
     metric: _Metric,
-    id: Annotated[str | None, Query(description="IRI of the forecast; the newest when absent.")] = None,
+    id: Annotated[str | None, Query(description="IRI or short id of the forecast; the newest when absent.")] = None,
 ) -> Response:
     """Return the points of one forecast as an Arrow IPC stream."""
-    forecasts = _forecasts(service)
-    found = next((each for each in forecasts.list(entity, metric, limit=1000) if id in (None, each.iri)), None)
-    if found is None:
-        raise ResourceNotFound(f"there is no such forecast of {metric[:80]} of {entity[:200]}")
+    forecasts = forecasts_of(service)
+    found = forecasts.find(entity, metric, id)
     sink = pa.BufferOutputStream()
     table = forecasts.points(found)
     with pa.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
-    headers = {"X-Drumlin-Forecast": found.iri}
+    step = str(int(found.step.total_seconds()))
+    headers = {"X-Drumlin-Forecast": found.iri, "X-Drumlin-Step": step}
     return Response(sink.getvalue().to_pybytes(), media_type=wire.MEDIA_TYPE, headers=headers)
 
 

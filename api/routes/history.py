@@ -14,16 +14,20 @@ from starlette.responses import Response, StreamingResponse
 from api.assembly import Parts, now, parts
 from api.negotiation import choose
 from api.problems import NotAcceptable, problem_of
+from api.routes.forecasts import forecasts_of
 from api.selecting import Selection, selected
 from api.windows import window
+from kg.errors import InvalidInput
 from kg.telemetry import wire
 from kg.telemetry.formats import CSV, NDJSON, PARQUET, as_csv, as_ndjson, as_parquet
 from kg.telemetry.history import PART_VALUES, Plan, Series
 from kg.telemetry.resolution import CUSTOM, Unresolved
+from kg.telemetry.series import Window
 
 router = APIRouter(tags=["telemetry"])
 Service = Annotated[Parts, Depends(parts)]
 Gaps = Literal["null", "ffill", "linear", "drop"]
+Kind = Literal["actual", "forecast"]
 
 JSON = "application/json"
 _STREAMS: Mapping[str, Callable[[Iterable[Series]], Iterator[bytes]]] = {
@@ -54,6 +58,9 @@ class Wanted(Selection):
     step: str = Field("auto", description="Distance of the points: 5m; auto stays below the server's limit.")
     gaps: Gaps = Field("null", description="What becomes of missing points.")
     datasource: str | None = Field(None, description="Name of the datasource to use.")
+    kind: Kind = Field(
+        "actual", description="forecast: what was predicted; the newest forecast when no window is named."
+    )
 
 
 @router.get("/history", summary="Fetch a metric's history")
@@ -70,6 +77,7 @@ def get_history(
     ] = "auto",
     gaps: Annotated[Gaps, Query(description="What becomes of missing points.")] = "null",
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
+    kind: Annotated[Kind, Query(description="actual, or forecast: what was predicted.")] = "actual",
     explain: _Explain = False,
     wanted: _Format = None,
     accept: Annotated[str | None, Header()] = None,
@@ -85,6 +93,7 @@ def get_history(
         step=step,
         gaps=gaps,
         datasource=datasource,
+        kind=kind,
     )
     return _answer(service, body, accept, wanted, explain)
 
@@ -103,6 +112,8 @@ def post_history(
 
 def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None, explain: bool) -> Response:
     media_type = _media_type(accept, wanted)
+    if body.kind == "forecast":
+        return _predicted(service, body, media_type)
     span = window(body.last, body.start, body.end, now())
     plan = service.history.plan(
         selected(service, body),
@@ -118,6 +129,16 @@ def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None
     if explain:
         return Response(_explained(service, plan), media_type=JSON)
     return _streamed(service.history.stream(plan), plan, media_type)
+
+
+def _predicted(service: Parts, body: Wanted, media_type: str) -> Response:
+    """Answer with forecasts: in the window that was asked for, else the whole newest one of each series."""
+    span = window(body.last, body.start, body.end, now()) if body.last or body.start else None
+    pairs = [(entity, metric) for entity in selected(service, body) for metric in body.metrics]
+    if not pairs:
+        raise InvalidInput("no metric was named")
+    found = forecasts_of(service).history(pairs, span, body.step, body.gaps)
+    return _streamed(iter([found]), Plan(tuple(pairs), Window(*found.grid.window), found.grid, body.gaps), media_type)
 
 
 def _streamed(found: Iterator[Series], plan: Plan, media_type: str) -> Response:

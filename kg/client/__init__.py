@@ -26,7 +26,7 @@ from kg.errors import ResourceNotFound, SourceUnavailable
 from kg.store.protocol import GraphWrite
 
 if TYPE_CHECKING:
-    from kg.client.forecasts import Forecasts
+    from kg.client.forecasts import AsyncForecasts, Forecasts
     from kg.client.series import Series
 
 __all__ = ["AsyncClient", "AsyncSubgraph", "AsyncWorkload", "Client", "Metric", "Rows", "Subgraph", "Workload"]
@@ -188,6 +188,7 @@ class Client(Finding):
         """Fetch series: a long table with ``.queries .coverage .gaps .warnings``; ``progress`` is told how many have come.
 
         Without ``entities``, ``type`` (and ``namespace``) or ``sparql`` selects them; ``query`` is PromQL of your own, limited to each.
+        ``kind="forecast"`` returns what was predicted: in the window, or the whole newest forecast when there is none.
         ``via="direct"``: the service only resolves, and this process asks the datasources that stand in its own ``drumlin.toml``.
         """
         from kg.client import telemetry
@@ -442,6 +443,13 @@ class AsyncClient(AsyncFinding):
     async def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
         """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
         return await self.run(calls.datasources(name, probe=probe))
+
+    @property
+    def forecasts(self) -> AsyncForecasts:
+        """Forecasts: ``save``, ``list``, ``points``, ``compare``, ``seasonal``."""
+        from kg.client.forecasts import AsyncForecasts
+
+        return AsyncForecasts(self)
 
     async def ready(self) -> dict[str, Any]:
         """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""

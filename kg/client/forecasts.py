@@ -1,9 +1,9 @@
-"""Forecasts in a client's hands: saved beside the graph, read back, and compared with what came."""
+"""Forecasts in a client's hands: saved beside the graph, read back, and compared with what came; one definition, two clients."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
@@ -13,9 +13,13 @@ from kg.errors import InvalidDocument
 
 if TYPE_CHECKING:
     import pandas
+    import polars
     import pyarrow
 
-    from kg.client import Client
+    from kg.client import AsyncClient, Client
+    from kg.client.series import Series
+
+    Table: TypeAlias = pyarrow.Table | pandas.DataFrame | polars.DataFrame
 
 Of = tuple[str, str]
 """An entity (short id or IRI) and one of its metrics."""
@@ -29,86 +33,165 @@ class Forecasts:
 
     def save(
         self,
-        table: pyarrow.Table | pandas.DataFrame,
+        table: Table,
         *,
         of: Of,
         model: str,
         horizon: str,
         step: str,
         trained: tuple[str, str] | None = None,
+        query: str | None = None,
         datasource: str | None = None,
     ) -> dict[str, Any]:
         """Store the points of a forecast and register it; returns ``id``, ``path`` and what the graph says.
 
-        ``table`` has ``ds`` (UTC), ``y`` and optionally quantiles ``q0.1`` …; ``trained`` is the window of its history. Raises
-        ``InvalidDocument`` for other tables.
+        ``table`` has ``ds`` (UTC), ``y`` and optionally quantiles ``q0.1`` …; ``trained`` is the window of its history, ``query`` what
+        that was asked with. Raises ``InvalidDocument`` for other tables, ``ResourceNotFound`` for an unknown entity or metric.
         """
-        params: dict[str, Any] = {"entity": of[0], "metric": of[1], "model": model, "horizon": horizon, "step": step}
-        if trained:
-            params |= {"trainedFrom": trained[0], "trainedTo": trained[1]}
-        if datasource:
-            params["datasource"] = datasource
-        content = _written(table)
-        call = Call("POST", "/forecasts", _json, params=params, content=content, repeatable=False)
-        found: dict[str, Any] = self._client.run(call)
-        return found
+        return self._client.run(_save(table, of, model, horizon, step, trained, query, datasource))
 
     def list(self, of: Of) -> list[dict[str, Any]]:
-        """Return the forecasts of a metric, the newest first."""
-        items: list[dict[str, Any]] = self._client.run(
-            Call("GET", "/forecasts", _json, params={"entity": of[0], "metric": of[1]})
-        )["items"]
-        return items
+        """Return the forecasts of a metric, the newest first; ``revisionOf`` names the one that each follows."""
+        return self._client.run(_list(of))
 
     def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
         """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
-        params: Mapping[str, Any] = {"entity": of[0], "metric": of[1], **({"id": id} if id else {})}
-        return self._client.run(Call("GET", "/forecasts/points", _read, params=params))
+        return self._client.run(_points(of, id)).table
 
     def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
         """Compare a forecast with what came since: ``points``, ``mae`` (in the metric's unit), ``mape`` (%), and the joined ``table``.
 
         Raises ``MetricMissing`` when nothing of its time has come yet.
         """
-        import pyarrow.compute as pc
-
-        from kg.telemetry.forecasts import compare
-
-        predicted = self.points(of, id)
-        known = [each for each in self.list(of) if id in (None, each["id"])]
-        first, last = (pick(predicted["ds"]).as_py() for pick in (pc.min, pc.max))
-        actual = self._client.history(
-            *of, start=first.isoformat(), end=last.isoformat(), step=_seconds(known[0]["step"])
-        )
-        table, measured = compare(predicted, actual.table)
-        return {**measured, "unit": actual.unit, "table": table}
+        predicted = self._client.run(_points(of, id))
+        return _compared(predicted, self._client.history(*of, **_window(predicted)))
 
     def seasonal(self, of: Of, *, last: str = "28d", horizon: str = "1d", step: str = "5m") -> dict[str, Any]:
         """Forecast a metric by its values at the same time of earlier weeks (or days), and save it: a baseline to beat."""
-        from kg.telemetry.durations import parse_duration
-        from kg.telemetry.forecasts import seasonal
+        return self.save(**_baseline(of, self._client.history(*of, last=last, step=step), horizon, step))
 
-        history = self._client.history(*of, last=last, step=step)
-        table = seasonal(history.table, parse_duration(horizon), parse_duration(step))
-        query = history.resolutions[0]
-        window = (query["start"], query["end"])
-        return self.save(table, of=of, model="seasonal-mean", horizon=horizon, step=step, trained=window)
+
+class AsyncForecasts:
+    """The asynchronous twin of ``Forecasts``."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def save(
+        self,
+        table: Table,
+        *,
+        of: Of,
+        model: str,
+        horizon: str,
+        step: str,
+        trained: tuple[str, str] | None = None,
+        query: str | None = None,
+        datasource: str | None = None,
+    ) -> dict[str, Any]:
+        """Store the points of a forecast and register it; see ``Forecasts.save``."""
+        return await self._client.run(_save(table, of, model, horizon, step, trained, query, datasource))
+
+    async def list(self, of: Of) -> list[dict[str, Any]]:
+        """Return the forecasts of a metric, the newest first."""
+        return await self._client.run(_list(of))
+
+    async def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
+        """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
+        return (await self._client.run(_points(of, id))).table
+
+    async def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
+        """Compare a forecast with what came since; see ``Forecasts.compare``."""
+        predicted = await self._client.run(_points(of, id))
+        return _compared(predicted, await self._client.history(*of, **_window(predicted)))
+
+    async def seasonal(self, of: Of, *, last: str = "28d", horizon: str = "1d", step: str = "5m") -> dict[str, Any]:
+        """Forecast a metric by its values at the same time of earlier weeks, and save it; see ``Forecasts.seasonal``."""
+        return await self.save(**_baseline(of, await self._client.history(*of, last=last, step=step), horizon, step))
+
+
+class _Points(NamedTuple):
+    table: pyarrow.Table
+    step: int  # seconds
+
+
+def _save(
+    table: Table,
+    of: Of,
+    model: str,
+    horizon: str,
+    step: str,
+    trained: tuple[str, str] | None,
+    query: str | None,
+    datasource: str | None,
+) -> Call[dict[str, Any]]:
+    params: dict[str, Any] = {"entity": of[0], "metric": of[1], "model": model, "horizon": horizon, "step": step}
+    if trained:
+        params |= {"trainedFrom": trained[0], "trainedTo": trained[1]}
+    params |= {name: value for name, value in (("query", query), ("datasource", datasource)) if value}
+    return Call("POST", "/forecasts", _json, params=params, content=_written(table), repeatable=False)
+
+
+def _list(of: Of) -> Call[list[dict[str, Any]]]:
+    params = {"entity": of[0], "metric": of[1], "limit": "1000"}
+    return Call("GET", "/forecasts", lambda response: _json(response)["items"], params=params)
+
+
+def _points(of: Of, id: str | None) -> Call[_Points]:
+    params: Mapping[str, Any] = {"entity": of[0], "metric": of[1], **({"id": id} if id else {})}
+    return Call("GET", "/forecasts/points", _read, params=params)
+
+
+def _window(predicted: _Points) -> dict[str, Any]:
+    import pyarrow.compute as pc
+
+    first, last = (pick(predicted.table["ds"]).as_py() for pick in (pc.min, pc.max))
+    return {"start": first.isoformat(), "end": last.isoformat(), "step": f"{predicted.step}s"}
+
+
+def _compared(predicted: _Points, actual: Series) -> dict[str, Any]:
+    from kg.telemetry.baseline import compare
+
+    table, measured = compare(predicted.table, actual.table)
+    return {**measured, "unit": actual.unit, "table": table}
+
+
+def _baseline(of: Of, history: Series, horizon: str, step: str) -> dict[str, Any]:
+    """Return what ``save`` is given for the built-in forecast. A query too long for an address is left to the metric to tell."""
+    from kg.telemetry import baseline
+    from kg.telemetry.durations import parse_duration
+
+    table = baseline.seasonal(history.table, parse_duration(horizon), parse_duration(step))
+    asked = history.resolutions[0]
+    query = asked["query"] if len(asked["query"]) <= _LONGEST_QUERY else None
+    trained = (asked["start"], asked["end"])
+    return {
+        "table": table,
+        "of": of,
+        "model": baseline.NAME,
+        "horizon": horizon,
+        "step": step,
+        "trained": trained,
+        "query": query,
+    }
+
+
+_LONGEST_QUERY = 2000  # characters
 
 
 def _json(response: httpx.Response) -> Any:
     return msgspec.json.decode(response.content)
 
 
-def _seconds(duration: str) -> str:
-    from kg.telemetry.durations import parse_duration
-
-    return f"{int(parse_duration(duration).total_seconds())}s"
-
-
-def _written(table: pyarrow.Table | pandas.DataFrame) -> bytes:
+def _written(table: Table) -> bytes:
     import pyarrow
 
-    found = table if isinstance(table, pyarrow.Table) else pyarrow.Table.from_pandas(table, preserve_index=False)
+    if isinstance(table, pyarrow.Table):
+        found = table
+    else:  # polars has to_arrow, pandas is read by Arrow
+        found = (
+            table.to_arrow() if hasattr(table, "to_arrow") else pyarrow.Table.from_pandas(table, preserve_index=False)
+        )
     sink = pyarrow.BufferOutputStream()
     with pyarrow.ipc.new_stream(sink, found.schema) as stream:
         stream.write_table(found)
@@ -116,11 +199,11 @@ def _written(table: pyarrow.Table | pandas.DataFrame) -> bytes:
     return data
 
 
-def _read(response: httpx.Response) -> pyarrow.Table:
+def _read(response: httpx.Response) -> _Points:
     import pyarrow
 
     try:
         with pyarrow.ipc.open_stream(response.content) as stream:
-            return stream.read_all()
+            return _Points(stream.read_all(), int(response.headers["X-Drumlin-Step"]))
     except (pyarrow.ArrowInvalid, OSError) as error:
         raise InvalidDocument("the answer is not a whole Arrow stream", hint="ask again") from error

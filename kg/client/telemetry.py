@@ -71,6 +71,8 @@ def direct(
     """Let the service resolve, and fetch with the datasources (by name) of this process's own configuration."""
     if not entities:
         raise InvalidInput("name the entities: via=direct does not select them")
+    if options.get("kind", "actual") != "actual":
+        raise InvalidInput("forecasts are read by the service: leave via=direct away")
     given: dict[str, Any] = {
         name: options.get(name) for name in ("step", "gaps", "datasource", "query") if options.get(name)
     }

@@ -1,47 +1,54 @@
-"""Forecasts: points of the future stored as Parquet or in InfluxDB, and registered in the graph; read back, and compared with what came.
+"""Forecasts: points of the future kept in a datasource, and registered in the graph; read back as series, and listed.
 
-Never in Prometheus: a sample of tomorrow makes it refuse those of today (measured; docs/forecasts.md). A forecast is one graph
-(``{base}/id/forecast/{uuid}``) that derives from a metric, and one file or measurement with ``ds``, ``y`` and a column per quantile.
+A forecast is one graph (``{base}/id/forecast/{uuid}``) that derives from a metric, and one file or measurement with ``ds``, ``y`` and a
+column per quantile. Points come first and the graph after them, so it never names what is not there. Each revises the one before it.
 """
 
 from __future__ import annotations
 
 import re
+import secrets
+import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
-from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable
+from kg.errors import DrumlinError, InvalidInput, ResourceNotFound, SourceUnavailable
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NodeDocument
 from kg.store.protocol import Store
+from kg.telemetry import forecast_points as points_of
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import iso_duration, parse_duration
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.parquet import directory_of
-from kg.telemetry.resolution import iso
+from kg.telemetry.fetch.parquet import gridded
+from kg.telemetry.history import Failure, Series
+from kg.telemetry.resolution import Resolution, iso
+from kg.telemetry.resolve import Resolver
+from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, fill, gaps_of, place
 
-MAX_POINTS = 1_000_000
-"""Points of one forecast."""
-_QUANTILE = re.compile(r"q0?\.[0-9]{1,4}")
-_STAMP = pa.timestamp("ms", "UTC")
+MAX_QUERY = 10_000
+"""Characters of a query that the graph keeps; the metric tells where the rest is."""
+MERGED = 400
+"""Forecasts of one metric that a window may be put together from."""
 _LISTED = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#>
-SELECT ?forecast ?metric ?model ?horizon ?step ?generated ?path ?datasource WHERE {
+SELECT ?forecast ?metric ?model ?horizon ?step ?generated ?path ?datasource ?previous WHERE {
   ?forecast prov:wasDerivedFrom ?metric ; a drumlin:Forecast ; drumlin:model ?model ; drumlin:horizon ?horizon ;
     drumlin:step ?step ; prov:generatedAtTime ?generated ; dcat:distribution ?file .
-  ?file drumlin:path ?path ; dcat:accessService ?datasource } ORDER BY DESC(?generated) LIMIT 1000"""
+  ?file drumlin:path ?path ; dcat:accessService ?datasource .
+  OPTIONAL { ?forecast prov:wasRevisionOf ?previous } } ORDER BY DESC(?generated) DESC(STR(?forecast)) LIMIT 1000"""
+_ONE_AT_A_TIME = threading.Lock()  # between looking for the last forecast and registering the one that revises it
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How a forecast was made: of which metric, by which model, from which history, how far ahead and how finely."""
+    """How a forecast was made: of which metric, by which model, from which history (window, query), how far ahead and how finely."""
 
     entity: str
     metric: str
@@ -49,11 +56,18 @@ class Made:
     horizon: timedelta
     step: timedelta
     trained: tuple[datetime, datetime] | None = None
+    query: str | None = None
+
+    def __post_init__(self) -> None:
+        if not timedelta(0) < self.step <= self.horizon:
+            raise InvalidInput("a forecast reaches a step ahead at least, and its step is longer than nothing")
+        if self.trained and self.trained[0] >= self.trained[1]:
+            raise InvalidInput("the history of a forecast ends before it starts")
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A forecast as the graph knows it; ``path`` is where its points are in ``datasource``."""
+    """A forecast as the graph knows it; ``path`` is where its points are in ``datasource``; ``previous`` is the one it revises."""
 
     iri: str
     metric: str
@@ -63,10 +77,11 @@ class Forecast:
     generated: datetime
     path: str
     datasource: str
+    previous: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        return {
+        found = {
             "id": self.iri,
             "derivedFrom": self.metric,
             "model": self.model,
@@ -76,6 +91,15 @@ class Forecast:
             "path": self.path,
             "accessService": self.datasource,
         }
+        return found | ({"revisionOf": self.previous} if self.previous else {})
+
+
+class _Found(NamedTuple):
+    """One series of forecasts: those that its points come from, the newest first, and the points."""
+
+    key: Key
+    used: Sequence[Forecast]
+    rows: pa.Table
 
 
 class Forecasts:
@@ -85,13 +109,16 @@ class Forecasts:
         self,
         store: Store,
         iris: Iris,
-        datasources: Sequence[Datasource],
+        resolver: Resolver,
         write: Callable[[str, NodeDocument], None],
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
         self._iris = iris
-        self._datasources = [each for each in datasources if each.kind in ("parquet", "influxdb") and each.access]
+        self._resolver = resolver
+        self._datasources = [
+            each for each in resolver.datasources() if each.kind in ("parquet", "influxdb") and each.access
+        ]
         self._write = write
         self._now = now
 
@@ -99,27 +126,32 @@ class Forecasts:
         """Store the points and register the forecast; the graph is written last, so it never points at nothing.
 
         ``table`` has ``ds`` (times, UTC), ``y`` and optionally quantiles ``q0.1`` …. Raises ``InvalidDocument`` for other tables,
-        ``ResourceNotFound`` when no datasource takes forecasts.
+        ``ResourceNotFound`` when there is no such metric, or no datasource that takes forecasts.
         """
-        points = _checked(table)
+        points = points_of.checked(table)
         server = self._server(datasource)
-        name = str(uuid.uuid4())
-        iri = self._iris.of_class("forecast", name)
-        entity = self._iris.short(self._iris.expand(made.entity))
-        path = f"{_segment(made.metric)}/{'/'.join(map(_segment, entity.split('/')))}/{name}.parquet"
+        self._resolver.unit(made.entity, made.metric)  # raises when it has no such metric
+        entity = self._iris.expand(made.entity)
+        folders = "/".join(map(_segment, self._iris.short(entity).split("/")))
+        path = f"{_segment(made.metric)}/{folders}/{self._now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.parquet"
+        points_of.store(points, server, path)
+        with _ONE_AT_A_TIME:
+            return self._register(made, Iris.metric(entity, made.metric), path, server)
+
+    def _register(self, made: Made, metric: str, path: str, server: Datasource) -> Forecast:
+        before = self.list(made.entity, made.metric, limit=1)
         found = Forecast(
-            iri,
-            Iris.metric(self._iris.expand(made.entity), made.metric),
-            made.model,
-            made.horizon,
-            made.step,
-            self._now(),
-            path,
-            server.iri,
+            iri=self._iris.of_class("forecast", str(_uuid7())),
+            metric=metric,
+            model=made.model,
+            horizon=made.horizon,
+            step=made.step,
+            generated=max([self._now(), *(each.generated for each in before)]),
+            path=path,
+            datasource=server.iri,
+            previous=before[0].iri if before else None,
         )
-        _store_points(points, server, found)
-        previous = self.list(made.entity, made.metric, limit=1)
-        self._write(iri, _document(found, made, server, previous[0].iri if previous else None))
+        self._write(found.iri, _document(found, made, server))
         return found
 
     def list(self, entity: str, metric: str, *, limit: int = 100) -> list[Forecast]:
@@ -128,15 +160,119 @@ class Forecasts:
         rows = self._store.look_up(_LISTED, {"metric": iri})
         return [_read(row, iri) for row in rows[:limit]]
 
+    def find(self, entity: str, metric: str, id: str | None = None) -> Forecast:
+        """Return a forecast of a metric by IRI or short id, or the newest; raises ``ResourceNotFound``."""
+        wanted = self._iris.expand(id) if id else None
+        for each in self.list(entity, metric, limit=1000):
+            if wanted in (None, each.iri):
+                return each
+        raise ResourceNotFound(
+            f"there is no such forecast of {metric[:80]} of {entity[:200]}"
+            if id
+            else f"there is no forecast of {metric[:80]} of {entity[:200]}",
+            hint=f"make one: drumlin forecast {entity[:200]} {metric[:80]}",
+        )
+
     def points(self, forecast: Forecast) -> pa.Table:
         """Return a forecast's points; raises ``SourceUnavailable`` when they are not where they should be."""
+        return points_of.load(self._holder(forecast), forecast.path)
+
+    def history(
+        self,
+        pairs: Sequence[tuple[str, str]],
+        window: Window | None,
+        step: Step = "auto",
+        gaps: Gaps = "null",
+    ) -> Series:
+        """Return forecasts as series: in a window each point by the newest forecast that has it, without one the newest forecast.
+
+        ``auto`` is the step of the newest forecast. A metric without one is listed in ``failures``; when all are, its error is raised.
+        """
+        found: list[_Found] = []
+        failures: list[Failure] = []
+        for entity, metric in pairs:
+            key = Key(self._iris.short(self._iris.expand(entity)), metric)
+            try:
+                found.append(_Found(key, *self._together(entity, metric, window)))
+            except DrumlinError as error:
+                failures.append(Failure(key, error))
+        if not found:
+            raise failures[0].error
+        grid = _grid([rows for _, _, rows in found], window, step, found[0][1][0].step)
+        return self._series(found, failures, grid, gaps)
+
+    def _together(self, entity: str, metric: str, window: Window | None) -> tuple[Sequence[Forecast], pa.Table]:
+        """Return the forecasts that a window needs, the newest first, and their points, the newer one's where two have a time."""
+        newest = self.find(entity, metric)
+        if window is None:
+            return [newest], self.points(newest).select(["ds", "y"])
+        used: list[Forecast] = []
+        rows: pa.Table | None = None
+        expected = (window.end - window.start) // newest.step + 1
+        for each in self.list(entity, metric, limit=MERGED):
+            if each.generated + 2 * each.horizon < window.start or (rows is not None and rows.num_rows >= expected):
+                continue  # it predicted what is over by then, or all points are there
+            points = self.points(each).select(["ds", "y"])
+            inside = pc.and_(pc.greater_equal(points["ds"], window.start), pc.less_equal(points["ds"], window.end))
+            new = points.filter(inside)
+            if rows is not None:
+                new = new.filter(pc.invert(pc.is_in(new["ds"], value_set=rows["ds"].combine_chunks())))
+            if new.num_rows:
+                used.append(each)
+                rows = new if rows is None else pa.concat_tables([rows, new])
+        if rows is None:
+            raise ResourceNotFound(
+                f"no forecast of {metric} of {entity} has a point in the window", hint="take another window"
+            )
+        return used, rows.sort_by("ds")
+
+    def _series(self, found: Sequence[_Found], failures: Sequence[Failure], grid: Grid, gaps: Gaps) -> Series:
+        columns: list[Column] = []
+        queries: list[Resolution] = []
+        coverage: dict[Key, float] = {}
+        missing: dict[Key, tuple[Gap, ...]] = {}
+        for key, used, rows in found:
+            unit, quantity, kind = self._resolver.unit(key.unique_id, key.metric)
+            stamps = rows["ds"].cast(pa.int64())
+            values = place([gridded(stamps, rows["y"], grid, "avg")], grid).values
+            coverage[key] = (grid.points - values.null_count) / grid.points
+            missing[key] = gaps_of(values, grid)
+            columns.append(Column(key, unit, fill(values, gaps)))
+            queries.append(self._resolution(key, used[0], grid, (unit, quantity, kind)))
+        said = tuple(f"{each.key.unique_id} {each.key.metric} is missing: {each.error}" for each in failures)
+        return Series(assemble(columns, grid, gaps), grid, tuple(queries), coverage, missing, said, tuple(failures))
+
+    def _resolution(self, key: Key, forecast: Forecast, grid: Grid, metric: tuple[str, str, str]) -> Resolution:
+        """Return where a series of forecasts comes from: the newest of them."""
+        server = self._holder(forecast)
+        start, end = grid.window
+        return Resolution(
+            entity=self._iris.expand(key.unique_id),
+            metric=key.metric,
+            unit=metric[0],
+            quantity=metric[1],
+            metric_type=metric[2],
+            datasource=server.name,
+            datasource_iri=server.iri,
+            endpoint=server.url,
+            query=forecast.path,
+            start=start,
+            end=end,
+            step=timedelta(seconds=grid.step),
+            pods=(),
+            selector="stored",
+            curl="",
+            fetchable=True,
+        )
+
+    def _holder(self, forecast: Forecast) -> Datasource:
         server = next((each for each in self._datasources if each.iri == forecast.datasource), None)
         if server is None:
             raise SourceUnavailable(
                 f"the points of {self._iris.short(forecast.iri)} are in a datasource that is not configured here",
                 hint=f"add [[datasource]] {forecast.datasource.rpartition('/')[2]} to drumlin.toml",
             )
-        return _load_points(server, forecast)
+        return server
 
     def _server(self, wanted: str | None) -> Datasource:
         found = [each for each in self._datasources if wanted in (None, each.name, each.iri)]
@@ -148,134 +284,18 @@ class Forecasts:
         return found[0]
 
 
-def compare(forecast: pa.Table, actual: pa.Table) -> tuple[pa.Table, dict[str, float | int | None]]:
-    """Join a forecast with what came, at equal times, and measure it: ``points``, ``mae`` (in the metric's unit) and ``mape`` (%).
-
-    ``mape`` leaves out points whose actual value is 0, and is None when there is no other.
-    """
-    both = (
-        forecast.select(["ds", "y"])
-        .rename_columns(["ds", "forecast"])
-        .join(actual.select(["ds", "y"]).rename_columns(["ds", "actual"]), "ds", join_type="inner")
-        .sort_by("ds")
-    )
-    known = both.filter(pc.and_(pc.is_valid(both["forecast"]), pc.is_valid(both["actual"])))
-    error = pc.abs(pc.subtract(known["forecast"], known["actual"]))
-    relative = pc.divide(error, pc.abs(known["actual"])).filter(pc.not_equal(known["actual"], 0.0))
-    mape = pc.mean(relative).as_py()
-    return known, {
-        "points": known.num_rows,
-        "mae": pc.mean(error).as_py(),
-        "mape": None if mape is None else 100 * mape,
-    }
+def _grid(tables: Sequence[pa.Table], window: Window | None, step: Step, own: timedelta) -> Grid:
+    """Return the grid of forecasts: of the window that was asked for, or from their first point to their last."""
+    chosen = own if step in (None, "auto") else step if isinstance(step, timedelta) else parse_duration(str(step))
+    if window is not None:
+        return Grid.over(window, chosen)
+    stamps = [table["ds"].cast(pa.int64()) for table in tables]
+    first, last = min(pc.min(each).as_py() for each in stamps), max(pc.max(each).as_py() for each in stamps)
+    step_ms = int(chosen.total_seconds()) * 1000
+    return Grid(-(-first // step_ms) * step_ms // 1000, -(-last // step_ms) * step_ms // 1000, step_ms // 1000)
 
 
-def seasonal(history: pa.Table, horizon: timedelta, step: timedelta, season: timedelta = timedelta(days=7)) -> pa.Table:
-    """Forecast by the mean of the values at the same time of earlier seasons: the baseline that a model has to beat.
-
-    ``history`` has ``ds`` and ``y`` of one series. A season without history falls back to that of a day. Quantiles are the spread of
-    the errors that the same rule made inside the history. Raises ``InvalidInput`` when the history is shorter than a day.
-    """
-    values = dict(zip(pc.cast(history["ds"], pa.int64()).to_pylist(), history["y"].to_pylist(), strict=True))
-    known = {at: y for at, y in values.items() if y is not None}
-    stride = step // timedelta(milliseconds=1)
-    if not known or max(known) - min(known) < _DAY:
-        raise InvalidInput("a day of history is too little for a seasonal forecast", hint="take a longer window")
-    long = season // timedelta(milliseconds=1)
-    ends = max(known) // stride * stride
-    stamps = [ends + n * stride for n in range(1, horizon // step + 1)]
-    predicted = [_mean_before(known, at, long) for at in stamps]
-    errors = sorted(y - guess for at, y in known.items() if (guess := _mean_before(known, at, long)) is not None)
-    low, high = (errors[int(len(errors) * share)] if errors else 0.0 for share in (0.1, 0.9))
-    columns = {"ds": pa.array(stamps, pa.int64()).cast(_STAMP), "y": pa.array(predicted, pa.float64())}
-    for name, shift in (("q0.1", low), ("q0.9", high)):
-        columns[name] = pc.add(columns["y"], shift)
-    return pa.table(columns)
-
-
-_DAY = 86_400_000  # milliseconds
-_SEASONS = 4
-
-
-def _mean_before(known: Mapping[int, float], at: int, season: int) -> float | None:
-    for length in (season, _DAY):
-        first = -(-max(at - max(known), 1) // length)  # the latest season that is over
-        found = [known[at - n * length] for n in range(first, first + _SEASONS) if at - n * length in known]
-        if found:
-            return sum(found) / len(found)
-    return None
-
-
-def _checked(table: pa.Table) -> pa.Table:
-    """Return the columns of a forecast in their types, ordered by time."""
-    names = [name for name in table.column_names if name in ("ds", "y") or _QUANTILE.fullmatch(name)]
-    if "ds" not in names or "y" not in names:
-        raise InvalidDocument(
-            f"a forecast has the columns ds and y; there are {', '.join(table.column_names[:20])}",
-            hint="name quantiles q0.1, q0.5, q0.9",
-        )
-    if not 1 <= table.num_rows <= MAX_POINTS:
-        raise InvalidDocument(f"a forecast has 1 to {MAX_POINTS:,} points, not {table.num_rows:,}")
-    try:
-        columns = [table[name].cast(_STAMP if name == "ds" else pa.float64()) for name in names]
-    except pa.ArrowException as error:
-        raise InvalidDocument("ds of a forecast are times, all others are numbers") from error
-    found = pa.table(dict(zip(names, columns, strict=True))).sort_by("ds")
-    if found["ds"].null_count or pc.count_distinct(found["ds"]).as_py() < found.num_rows:
-        raise InvalidDocument("each time of a forecast occurs once", hint="save one forecast per series")
-    return found
-
-
-def _store_points(points: pa.Table, server: Datasource, forecast: Forecast) -> None:
-    if server.kind == "influxdb":
-        names = [name for name in points.column_names if name != "ds"]
-        rows = (
-            (at, {name: value for name in names if (value := row[name]) is not None})
-            for at, row in zip(points["ds"].cast(pa.int64()).to_pylist(), points.to_pylist(), strict=True)
-        )
-        with InfluxDB(server) as client:
-            client.write(_MEASUREMENT, {"forecast": forecast.path}, (row for row in rows if row[1]))
-        return
-    file = directory_of(server) / forecast.path
-    unfinished = file.with_suffix(".part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        pyarrow.parquet.write_table(points, unfinished, compression="zstd")
-        unfinished.replace(file)
-    except OSError as error:
-        raise SourceUnavailable(
-            f"datasource {server.name} cannot be written: {error.strerror}", hint="check its directory and who owns it"
-        ) from error
-
-
-_MEASUREMENT = "forecast"
-_FIELDS = ("y", "q0.05", "q0.1", "q0.25", "q0.5", "q0.75", "q0.9", "q0.95")  # that are read back from InfluxDB
-
-
-def _load_points(server: Datasource, forecast: Forecast) -> pa.Table:
-    if server.kind == "influxdb":
-        with InfluxDB(server) as client:
-            rows = client.read(_MEASUREMENT, {"forecast": forecast.path}, _FIELDS)
-        columns = dict(zip(("ds", *_FIELDS), zip(*rows, strict=True), strict=True)) if rows else {"ds": (), "y": ()}
-        arrays = {
-            name: pa.array(column, pa.int64() if name == "ds" else pa.float64()) for name, column in columns.items()
-        }
-        kept = {name: array for name, array in arrays.items() if name in ("ds", "y") or array.null_count < len(array)}
-        return pa.table({**kept, "ds": kept["ds"].cast(_STAMP)})
-    directory = directory_of(server).resolve()
-    file = (directory / forecast.path).resolve()
-    if not file.is_relative_to(directory):
-        raise SourceUnavailable(f"the path of {forecast.iri} leads out of its datasource")
-    try:
-        return pyarrow.parquet.read_table(file)
-    except (OSError, pa.ArrowException) as error:
-        raise SourceUnavailable(
-            f"the points of {forecast.iri} cannot be read from datasource {server.name}",
-            hint="the file may have been removed",
-        ) from error
-
-
-def _document(forecast: Forecast, made: Made, server: Datasource, previous: str | None) -> NodeDocument:
+def _document(forecast: Forecast, made: Made, server: Datasource) -> NodeDocument:
     document: dict[str, Any] = {
         "@context": CONTEXT_IRI,
         "id": forecast.iri,
@@ -297,8 +317,10 @@ def _document(forecast: Forecast, made: Made, server: Datasource, previous: str 
     }
     if made.trained:
         document["trainedFrom"], document["trainedTo"] = map(iso, made.trained)
-    if previous:
-        document["revisionOf"] = previous
+    if made.query and len(made.query) <= MAX_QUERY:
+        document["query"] = made.query
+    if forecast.previous:
+        document["revisionOf"] = forecast.previous
     return document
 
 
@@ -312,7 +334,15 @@ def _read(row: Mapping[str, str], metric: str) -> Forecast:
         datetime.fromisoformat(row["generated"]),
         row["path"],
         row["datasource"],
+        row.get("previous"),
     )
+
+
+def _uuid7() -> uuid.UUID:
+    """Return a UUID whose order is that of time, to a fraction of a millisecond: https://www.rfc-editor.org/rfc/rfc9562#section-5.7."""
+    milliseconds, rest = divmod(time.time_ns(), 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    return uuid.UUID(int=milliseconds << 80 | 7 << 76 | fraction << 64 | 2 << 62 | secrets.randbits(62))
 
 
 def _segment(text: str) -> str:

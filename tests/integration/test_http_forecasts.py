@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import kg
-from kg.errors import InvalidDocument, ResourceNotFound
+from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
 from tests.integration.conftest import RealPrometheus, at, available
@@ -94,6 +97,57 @@ def test_a_forecast_goes_into_the_graph_and_comes_back(client: kg.Client, servic
     assert 0 < compared["mape"] < 0.001
 
 
+def test_any_quantile_comes_back_from_either_place(client: kg.Client) -> None:
+    """Columns are those that were saved, also uncommon ones, in a table beyond one page of InfluxDB's answers."""
+    stamps = pa.array([at(n / 60) for n in range(60_000)], pa.timestamp("ms", "UTC"))
+    table = pa.table({"ds": stamps, "y": [n / 7 for n in range(60_000)], "q0.025": [float(n) for n in range(60_000)]})
+    for datasource in ("forecasts", "influx"):
+        saved = client.forecasts.save(table, of=OF, model="m", horizon="1d", step="1s", datasource=datasource)
+        found = client.forecasts.points(OF, saved["id"].partition("/id/")[2])
+        assert found.select(["ds", "y", "q0.025"]).equals(table), datasource
+
+
+def test_forecasts_are_fetched_like_history(client: kg.Client, service: Service) -> None:
+    """The same call and the same table; each forecast revises the one before; the command line shows them too."""
+    made = {"of": OF, "model": "mine", "horizon": "1h", "step": "5m"}
+    first = client.forecasts.save(_points(), **made)
+    second = client.forecasts.save(_points(6), **made)
+    assert second["revisionOf"] == first["id"]
+    assert client.subgraph(second["id"]).get()["revisionOf"] == first["id"]
+
+    newest = client.history(*OF, kind="forecast")
+    assert newest.table.num_rows == 6
+    assert (newest.unit, newest.step) == ("By", 300)
+    both = client.history(*OF, kind="forecast", start=at(0).isoformat(), end=at(55).isoformat())
+    actual = client.history(*OF, start=at(0).isoformat(), end=at(55).isoformat(), step="5m")
+    assert both.table.schema == actual.table.schema
+    assert both.table["ds"].equals(actual.table["ds"])
+    assert [p - a for p, a in zip(both.table["y"].to_pylist(), actual.table["y"].to_pylist(), strict=True)] == [10] * 12
+    some = client.history([NODE_A, LEDGER], "mem_usage", kind="forecast")
+    assert [each["unique_id"] for each in some.failures] == [LEDGER]
+    shown = drumlin("history", NODE_A, "mem_usage", "--forecast", "-o", "csv", "--url", service.url)
+    assert len(shown.stdout.splitlines()) == 7, shown.stderr
+    with pytest.raises(InvalidInput, match="read by the service"):
+        client.history(*OF, kind="forecast", via="direct")
+
+
+def test_the_asynchronous_client_does_the_same(service: Service) -> None:
+    """Saved, listed, read and compared; a pandas frame is a table as well."""
+
+    async def work() -> None:
+        async with kg.AsyncClient(service.url) as client:
+            frame = _points().to_pandas()
+            saved = await client.forecasts.save(frame, of=OF, model="async", horizon="1h", step="5m")
+            assert (await client.forecasts.list(OF))[0]["id"] == saved["id"]
+            assert (await client.forecasts.points(OF))["y"].to_pylist() == _points()["y"].to_pylist()
+            compared = await client.forecasts.compare(OF)
+            assert (compared["points"], compared["mae"]) == (12, pytest.approx(10))
+            with pytest.raises(ResourceNotFound, match="no such forecast"):
+                await client.forecasts.points(OF, "forecast/nope")
+
+    asyncio.run(work())
+
+
 def test_what_cannot_be_saved_is_refused(client: kg.Client) -> None:
     """A table without points, an entity that is not there, a place that takes none."""
     made = {"model": "mine", "horizon": "1h", "step": "5m"}
@@ -105,18 +159,25 @@ def test_what_cannot_be_saved_is_refused(client: kg.Client) -> None:
         client.forecasts.save(_points(), of=OF, datasource="prometheus-main", **made)
     with pytest.raises(ResourceNotFound):
         client.forecasts.points((LEDGER, "mem_usage"))
+    with pytest.raises(ResourceNotFound, match="has no metric 'mem'"):
+        client.forecasts.save(_points(), of=(NODE_A, "mem"), **made)
+    with pytest.raises(InvalidInput, match="a step ahead"):
+        client.forecasts.save(_points(), of=OF, model="mine", horizon="1h", step="2h")
 
 
 def test_the_loop_is_closed_on_the_command_line(client: kg.Client, service: Service) -> None:
     """``drumlin forecast`` reads the history, saves a baseline and registers it; one command each."""
     days = (at(60 * 24 * 10) - at(0)) / timedelta(days=1)
     assert days >= 8
-    last = f"{int((__import__('time').time() - at(0).timestamp()) // 86400) + 1}d"
+    last = f"{int((time.time() - at(0).timestamp()) // 86400) + 1}d"
     done = drumlin(
         "forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--horizon", "1d", "--url", service.url
     )
     assert done.returncode == 0, done.stderr
     assert "seasonal-mean" in done.stdout
+    again = drumlin("forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--url", service.url, "-o", "json")
+    assert json.loads(again.stdout)["model"] == "seasonal-mean"
+    assert "sum(" in client.subgraph(json.loads(again.stdout)["id"]).get()["query"]
     newest = client.forecasts.list(OF)[0]
     assert client.forecasts.points(OF, newest["id"]).num_rows == 24
 

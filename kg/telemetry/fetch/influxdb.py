@@ -6,9 +6,9 @@ A query that fails may be answered with 200 and an ``error`` inside the result, 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Literal, Self
 
 import msgspec
@@ -21,6 +21,7 @@ from kg.telemetry.influxql import identifier, string
 from kg.telemetry.series import Grid, Samples, moment
 
 QUERY_PATH = "/query"
+_PAGE = 50_000  # points of one answer
 _BATCH = 5000  # points of one write; what InfluxDB recommends
 
 
@@ -71,12 +72,20 @@ class InfluxDB:
             content = "\n".join(batch).encode()
             self._connection.ask(Request("POST", "/write", form, f"a write of {len(batch):,} points", content))
 
-    def read(self, measurement: str, tags: Mapping[str, str], fields: Sequence[str]) -> list[list[Any]]:
-        """Return rows of milliseconds and the values of ``fields``, in order of time."""
-        wanted = ",".join(identifier(field) for field in fields)
-        where = " AND ".join(f"{identifier(key)}={string(value)}" for key, value in sorted(tags.items()))
-        query = f"SELECT {wanted} FROM {identifier(measurement)} WHERE {where}"  # noqa: S608 - every part is quoted
-        return [row for series in self._query(query) for row in series.values]
+    def read(self, measurement: str, tags: Mapping[str, str]) -> dict[str, list[Any]]:
+        """Return all points of a measurement with these tags, in order of time: ``ds`` in milliseconds, and a column per field."""
+        where = " AND ".join(f"{identifier(key)} = {string(value)}" for key, value in sorted(tags.items()))
+        query = f"SELECT *::field FROM {identifier(measurement)} WHERE {where} LIMIT {_PAGE}"  # noqa: S608 - every part is quoted
+        found: dict[str, list[Any]] = {"ds": []}
+        for page in count():
+            rows = 0
+            for series in self._query(f"{query} OFFSET {page * _PAGE}"):
+                rows += len(series.values)
+                for name, column in zip(series.columns, zip(*series.values, strict=True), strict=True):
+                    found.setdefault("ds" if name == "time" else name, []).extend(column)
+            if rows < _PAGE:
+                return found
+        raise AssertionError("unreachable")
 
     def series(self, query: str, grid: Grid) -> Fetched:
         """Fetch the one series of a query on a grid of any length, in chunks; its buckets end at the grid's points."""

@@ -97,7 +97,7 @@ class Parquet:
         if twice := rows.num_rows - once.num_rows:
             warnings.append(f"{twice} rows have a time that another file has too; the last file's count")
         how: How = "sum" if asked["how"] == "sum" else "avg"
-        return Fetched((_gridded(once, grid, how),) if once.num_rows else (), tuple(warnings))
+        return Fetched((gridded(once["ds"], once["y_last"], grid, how),) if once.num_rows else (), tuple(warnings))
 
     def look(self) -> Seen:
         """Return what is there, from the files' footers; raises when no file can be used."""
@@ -214,15 +214,16 @@ class Parquet:
 _Y = pa.float64()
 
 
-def _gridded(rows: pa.Table, grid: Grid, how: How) -> Samples:
-    """Put rows into the steps that end at the grid's points."""
+def gridded(stamps: pa.ChunkedArray, values: pa.ChunkedArray, grid: Grid, how: How) -> Samples:
+    """Put values with their times (milliseconds since the epoch) into the steps that end at the grid's points."""
     step = grid.step * 1000
-    steps = pc.divide(pc.add(pc.subtract(rows["ds"], grid.start * 1000), step - 1 + step * _AHEAD), step)
+    steps = pc.divide(pc.add(pc.subtract(stamps, grid.start * 1000), step - 1 + step * _AHEAD), step)
     ends = pc.add(pc.multiply(pc.subtract(steps, _AHEAD), grid.step), grid.start)
     kind = "sum" if how == "sum" else "mean"
-    found = pa.table({"ds": ends, "y": rows["y_last"]}).group_by("ds").aggregate([("y", kind)]).sort_by("ds")
-    known = found.filter(pc.is_valid(found[f"y_{kind}"])).combine_chunks()
-    return Samples(pa.concat_arrays(known["ds"].chunks), pa.concat_arrays(known[f"y_{kind}"].chunks))
+    inside = pc.and_(pc.greater_equal(ends, grid.start), pc.less_equal(ends, grid.end))
+    rows = pa.table({"ds": ends, "y": values}).filter(pc.and_(inside, pc.is_valid(values)))
+    found = rows.group_by("ds").aggregate([("y", kind)]).sort_by("ds").combine_chunks()
+    return Samples(pa.concat_arrays(found["ds"].chunks), pa.concat_arrays(found[f"y_{kind}"].chunks))
 
 
 _AHEAD = 1  # the first step begins before the grid; so that no dividend is negative
