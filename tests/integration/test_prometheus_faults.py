@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import structlog
@@ -67,9 +67,14 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: FaultServer
 
+    def do_GET(self) -> None:
+        self._answer(urlsplit(self.path).query)
+
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+        self._answer(self.rfile.read(int(self.headers["Content-Length"])).decode())
+
+    def _answer(self, asked: str) -> None:
+        form = {name: values[0] for name, values in parse_qs(asked).items()}
         self.server.forms.append(form)
         self.server.headers.append(dict(self.headers))
         reply = self.server.replies.pop(0) if len(self.server.replies) > 1 else self.server.replies[0]

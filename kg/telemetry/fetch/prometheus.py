@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Self, TypeVar
+from typing import Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -35,7 +35,7 @@ class _RangeSeries(msgspec.Struct):
 
 
 class _Matrix(msgspec.Struct):
-    resultType: str
+    resultType: Literal["matrix"]  # a vector's points would be taken for none
     result: list[_RangeSeries]
 
 
