@@ -69,8 +69,7 @@ def create_app(parts: Parts) -> FastAPI:
     )
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
-    problems.register(app)
-    for routes in (
+    modules = (
         admin,
         audit,
         subgraph,
@@ -89,9 +88,12 @@ def create_app(parts: Parts) -> FastAPI:
         datasources,
         forecasts,
         logs,
-    ):
-        app.include_router(routes.router)
-    app.include_router(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    )
+    routers = [each.router for each in modules]
+    routers.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    for router in routers:
+        app.include_router(router)
+    problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     app.add_middleware(Compression)
     if parts.asking:

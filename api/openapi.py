@@ -1,6 +1,7 @@
-"""The OpenAPI document: what FastAPI finds in the routes, and what it cannot know: bodies that are read as they come, and problems.
+"""The OpenAPI document: what FastAPI finds in the routes, and what it cannot know: bodies, media types, problems, examples.
 
-OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.0). Every route tells the problems it may answer with, each with an example.
+OpenAPI 3.1 (https://spec.openapis.org/oas/v3.1.0). What a route answers with stands in ``api.answers``; here it becomes the document, each
+answer and each problem with an example.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from fastapi import FastAPI
 
-from api import problems
-from kg import errors, jsonld, patching, rdf
+from api import answers, problems
+from api.answers import Answers, Example
+from kg import errors, patching
+from kg.search import Result
+from kg.sparql import protocol
 
 _METHODS = ("get", "put", "post", "patch", "delete")
 _EXAMPLES: Mapping[int, errors.DrumlinError] = {
@@ -27,38 +33,21 @@ _EXAMPLES: Mapping[int, errors.DrumlinError] = {
     415: errors.UnsupportedSyntax("the request has no Content-Type", detail={"offered": ["application/ld+json"]}),
     422: errors.InvalidInput("limit: Input should be greater than or equal to 1"),
     428: errors.PreconditionRequired("this service takes a write only with If-Match or If-None-Match"),
+    429: errors.Throttled("8 queries of yours are running, the most that may", hint="wait for one", detail={"retryAfter": 1}),
+    500: errors.ReaderLost("the process that ran the query ended", hint="ask again"),
+    501: errors.CapabilityMissing("a backup of a remote store is its own engine's business"),
     502: errors.SourceUnavailable("prometheus-main at http://prometheus:9090 does not answer"),
     503: errors.StoreUnavailable("the store cannot be written", hint="check free space of the store's directory"),
     504: errors.QueryRejected("the query took longer than 30 s and was stopped", reason="timeout"),
-}
+    507: errors.StoreFull("the disk of the store is full", hint="make room; writing goes on by itself"),
+}  # fmt: skip
 _ANYWHERE = (422, 503)
-_READS = (400, 404, 406, 410)
-_WRITES = (400, 409, 412, 413, 415, 428)
-_MORE: Mapping[tuple[str, str], tuple[int, ...]] = {
-    ("/subgraph/{id}", "get"): _READS,
-    ("/subgraph/{id}", "put"): _WRITES,
-    ("/subgraph/{id}", "post"): (400, 409, 413, 415),
-    ("/subgraph/{id}", "patch"): (404, 410, *_WRITES),
-    ("/subgraph/{id}", "delete"): (400, 404, 409, 410, 412, 428),
-    ("/subgraphs", "post"): (409, 412, 413),
-    ("/doc/{id}", "get"): _READS,
-    ("/id/{id}", "get"): (400,),
-    ("/events", "get"): (406, 410),
-    ("/sparql", "get"): (400, 406, 413, 504),
-    ("/sparql", "post"): (400, 406, 413, 415, 504),
-    ("/export", "get"): (406,),
-    ("/resolve", "get"): (400, 404),
-    ("/history", "get"): (400, 404, 406, 413, 502),
-    ("/history", "post"): (400, 404, 406, 413, 502),
+_ENTITY = "prod/payments/deployment/checkout"
+_PARAMETERS: Mapping[str, Any] = {"id": _ENTITY, "entity": _ENTITY, "metric": "cpu_usage", "name": "dcat"}
+_HEADERS: Mapping[str, tuple[str, tuple[int, ...]]] = {
+    "ETag": ("Names these bytes; send it back in If-None-Match or If-Match.", (304,)),
+    "Location": ("Where it is.", (201, 303)),
 }
-_DOCUMENT = {
-    "@context": jsonld.CONTEXT_IRI,
-    "id": "https://kg.example/id/forecast/2026-11-28",
-    "type": "Forecast",
-    "name": "energy_joules",
-    "model": "seasonal-naive",
-}
-_LINE = '{"op": "put", "id": "forecast/2026-11-28", "document": {"type": "Forecast", "name": "energy_joules"}}'
 
 
 def described(app: FastAPI) -> Callable[[], dict[str, Any]]:
@@ -76,32 +65,107 @@ def described(app: FastAPI) -> Callable[[], dict[str, Any]]:
 
 def _complete(document: dict[str, Any]) -> None:
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
-    schemas["Problem"] = _PROBLEM
+    schemas |= _schemas()
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
+    recorded = answers.examples()
     for path, item in document["paths"].items():
         item.pop("head", None)  # it is GET without the body
-        for method in _METHODS:
-            if method in item:
-                item[method]["operationId"] = re.sub(r"\W+", "_", f"{method}{path}").strip("_")
-                _with_problems(item[method]["responses"], _statuses(path, method))
-                if body := _bodies().get((path, method)):
-                    item[method]["requestBody"] = {"required": True, "content": body}
+        for method in (each for each in _METHODS if each in item):
+            route = answers.SAVED_QUERY if path.startswith("/queries/") else f"{method.upper()} {path}"
+            own = [each for each in recorded if each.route == route and "/queries/" not in path.removeprefix(each.path)]
+            _describe(item[method], method, path, own)
 
 
-def _statuses(path: str, method: str) -> set[int]:
-    found = {*_ANYWHERE, *_MORE.get((path, method), ())}
-    return found | {400, 406, 504} if path.startswith("/queries/") else found
+def _describe(operation: dict[str, Any], method: str, path: str, recorded: list[Example]) -> None:
+    operation["operationId"] = re.sub(r"\W+", "_", f"{method}{path}").strip("_")
+    found = answers.answers_of(method, path)
+    operation["responses"] = _successes(operation["responses"], found, _SCHEMAS.get(f"{method} {path}"), recorded)
+    _with_problems(operation["responses"], {*_ANYWHERE, *found.problems})
+    for each in operation.get("parameters", ()):
+        if each["name"] in _PARAMETERS and "example" not in each and "const" not in str(each["schema"]):
+            each["example"] = _PARAMETERS[each["name"]]
+    if body := _bodies().get(f"{method} {path}"):
+        content = {media_type: {"schema": answers.schema_of(media_type)} for media_type in body}
+        operation["requestBody"] = {"required": True, "content": content}
+    for each in (each for each in recorded if each.body is not None):
+        media_type = each.headers["Content-Type"]
+        operation["requestBody"]["content"][media_type]["example"] = each.body
+
+
+def _successes(
+    plain: Mapping[str, Any], found: Answers, schema: dict[str, Any] | None, recorded: list[Example]
+) -> dict[str, Any]:
+    """Describe each answer that is no problem: FastAPI's own schema where it has one and none is closer."""
+    own = next((each.get("content", {}) for status, each in plain.items() if status < "400"), {})
+    told: dict[str, Any] = {}
+    for status, media_types in found.success.items():
+        content: dict[str, Any] = {}
+        for media_type in media_types:
+            known = own.get(media_type, {}).get("schema") if status < 300 else None
+            content[media_type] = {
+                "schema": schema if schema and answers.is_json(media_type) else known or answers.schema_of(media_type)
+            }
+            if (example := _example(recorded, status, media_type)) is not None:
+                content[media_type]["example"] = example
+        told[str(status)] = {"description": HTTPStatus(status).phrase, **({"content": content} if content else {})}
+        if headers := _headers(found, status):
+            told[str(status)]["headers"] = headers
+    return told
+
+
+def _headers(found: Answers, status: int) -> dict[str, Any]:
+    told = {}
+    for name, (description, statuses) in _HEADERS.items():
+        if status in statuses or (name == "ETag" and status == 200 and 304 in found.success):
+            told[name] = {"description": description, "schema": {"type": "string"}}
+    return told
+
+
+def _example(recorded: Iterable[Example], status: int, media_type: str) -> Any:
+    return next((each.answer for each in recorded if (each.status, each.media_type) == (status, media_type)), None)
 
 
 def _with_problems(responses: dict[str, Any], statuses: Iterable[int]) -> None:
     for status in sorted(statuses):
         error = _EXAMPLES[status]
         example = {**problems.problem_of(error), "status": status, "instance": "/…", "requestId": "3f2a…"}
-        content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}}
-        responses[str(status)] = {"description": example["title"], "content": content}
+        content = responses.setdefault(str(status), {"description": example["title"], "content": {}})["content"]
+        content[problems.MEDIA_TYPE] = {"schema": {"$ref": "#/components/schemas/Problem"}, "example": example}
 
 
+def _schemas() -> dict[str, Any]:
+    """Return the named schemas of bodies that routes make without pydantic."""
+    _, found = msgspec.json.schema_components((Result,), ref_template="#/components/schemas/{name}")
+    result = found["Result"]
+    result["required"] = [name for name in result["required"] if name != "next"]  # absent at the end
+    page = {"type": "object", "required": ["items", "generation"], "properties": {
+        "items": {"type": "array", "items": {"$ref": "#/components/schemas/Found"}},
+        "generation": {"type": "integer"}, "next": {"type": "string"}}}  # fmt: skip
+    return {**found, "Page": page, "Event": _EVENT, "Problem": _PROBLEM}
+
+
+_SCHEMAS: Mapping[str, dict[str, Any]] = {
+    "get /search": {"$ref": "#/components/schemas/Result"},
+    "get /subgraphs": {"$ref": "#/components/schemas/Page"},
+    "get /events": {"type": "array", "items": {"$ref": "#/components/schemas/Event"}},
+}
+"""Bodies that have a closer schema than FastAPI knows."""
+_EVENT = {
+    "type": "object",
+    "description": "A CloudEvent of one committed change.",
+    "required": ["specversion", "id", "source", "type", "subject", "time", "data"],
+    "properties": {
+        "specversion": {"const": "1.0"},
+        "id": {"type": "string", "description": "Where the event stands in the log; goes into Last-Event-ID."},
+        "source": {"type": "string", "format": "uri"},
+        "type": {"enum": [f"drumlin.subgraph.{each}" for each in ("created", "replaced", "deleted", "removed")]},
+        "subject": {"type": "string", "description": "Short id of the entity, or the IRI of a foreign graph."},
+        "time": {"type": "string", "format": "date-time"},
+        "datacontenttype": {"const": "application/json"},
+        "data": {"type": "object"},
+    },
+}
 _PROBLEM = {
     "type": "object",
     "description": "A problem document (RFC 9457); further members tell facts of the kind of problem.",
@@ -118,19 +182,17 @@ _PROBLEM = {
 }
 
 
-def _bodies() -> Mapping[tuple[str, str], dict[str, Any]]:
-    """Return the bodies that routes read as they come."""
-    anything = {"schema": {"type": "string"}}
-    graph: dict[str, Any] = {each.media_type: anything for each in rdf.SYNTAXES}
-    graph[rdf.JSONLD.media_type] = {"schema": {"type": "object"}, "example": _DOCUMENT}
-    patch = {
-        patching.MERGE_PATCH: {"schema": {"type": "object"}, "example": {"model": "arima", "description": None}},
-        patching.SPARQL_UPDATE: {**anything, "example": 'INSERT DATA { <> <http://purl.org/dc/terms/title> "x" }'},
-    }
+def _bodies() -> Mapping[str, tuple[str, ...]]:
+    """Return the media types of bodies that routes read as they come."""
+    documents = (*answers.RDF, answers.JSON)
     return {
-        ("/subgraph/{id}", "put"): graph,
-        ("/subgraph/{id}", "post"): graph,
-        ("/subgraph/{id}", "patch"): patch,
-        ("/subgraphs", "post"): {"application/x-ndjson": {**anything, "example": _LINE}},
-        ("/sparql", "post"): {"application/sparql-query": {**anything, "example": "ASK { ?s ?p ?o }"}},
+        "put /subgraph/{id}": documents,
+        "post /subgraph/{id}": documents,
+        "patch /subgraph/{id}": tuple(patching.MEDIA_TYPES),
+        "post /subgraphs": (answers.NDJSON,),
+        "post /sparql": (answers.QUERY, protocol.FORM),
+        "post /sparql/update": (answers.UPDATE, protocol.FORM),
+        "put /store": (*answers.RDF, "multipart/form-data"),
+        "post /store": (*answers.RDF, "multipart/form-data"),
+        "post /forecasts": (answers.ARROW,),
     }

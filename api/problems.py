@@ -5,14 +5,16 @@ A 5xx never carries the text of an unexpected exception; those are logged with t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 
 from kg import errors
 from kg.errors import DrumlinError
@@ -127,8 +129,15 @@ def error_response(request: Request, error: DrumlinError) -> Response:
     return problem_response(request, body, headers)
 
 
-def register(app: FastAPI) -> None:
-    """Answer every error of ``app`` with a problem document."""
+def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
+    """Return what can be done at an address: the methods of all its routes (RFC 9110 §10.2.1)."""
+    routes = (route for router in routers for route in router.routes)
+    matching = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
+    return sorted({"OPTIONS"}.union(*(getattr(each, "methods", None) or () for each in matching)))
+
+
+def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
+    """Answer every error of ``app`` with a problem document; ``routers`` are all that it includes."""
 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, DrumlinError)
@@ -136,13 +145,18 @@ def register(app: FastAPI) -> None:
 
     async def http(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_methods(routers, request))
+            if request.method == "OPTIONS":
+                return Response(status_code=204, headers=headers)
         body = {
             "type": "about:blank",
             "title": str(error.detail),
             "status": error.status_code,
             "detail": f"{request.method} {request.url.path}: {error.detail}",
         }
-        return problem_response(request, body, dict(error.headers or {}))
+        return problem_response(request, body, headers)
 
     async def parameters(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)

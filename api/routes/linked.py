@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.resources import files
 from typing import Annotated
 
@@ -45,14 +46,19 @@ def document(id: EntityId, service: Service, wanted: Wanted) -> Response:
 def ontology(accept: Accept = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the vocabulary of the graph: classes, properties and concepts, in any RDF syntax (Turtle when nothing is said)."""
     syntax, media_type = rdf_syntax(accept or TURTLE.media_type)
-    source = files("ontology").joinpath("drumlin.ttl").read_bytes()
-    lines = rdf.parse(source, TURTLE)[None]
-    headers = {"ETag": etag(rdf.digest(lines), syntax), "Vary": "Accept", "Cache-Control": "public, max-age=3600"}
+    digest, content = _ontology(syntax.name)
+    headers = {"ETag": etag(digest, syntax), "Vary": "Accept", "Cache-Control": "public, max-age=3600"}
     if matches(if_none_match, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(
-        source if syntax is TURTLE else rdf.serialize(lines, syntax), media_type=media_type, headers=headers
-    )
+    return Response(content, media_type=media_type, headers=headers)
+
+
+@cache
+def _ontology(syntax: str) -> tuple[str, bytes]:
+    """Return the digest of the ontology and its text in a syntax."""
+    source = files("ontology").joinpath("drumlin.ttl").read_bytes()
+    lines = rdf.parse(source, TURTLE)[None]
+    return rdf.digest(lines), source if syntax == TURTLE.name else rdf.serialize(lines, rdf.syntax_named(syntax))
 
 
 _COUNTS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from api.assembly import Parts, now, parts
 from api.problems import problem_of
 from api.selecting import Selection, selected
 from api.windows import window
+from kg.errors import DrumlinError
 from kg.telemetry.formats import NDJSON
 from kg.telemetry.resolution import CUSTOM, Resolution, Unresolved
 
@@ -60,13 +62,23 @@ def resolve_many(service: Service, body: Wanted) -> StreamingResponse:
     span = window(body.last, body.start, body.end, now())
     pairs = _pairs(service, entities, body)
     found = service.resolver.resolve_many(pairs, span, datasource=body.datasource, step=body.step, query=body.query)
-    return StreamingResponse(_as_lines(found), media_type=NDJSON)
+    chunks = _as_lines(found)
+    first = next(chunks)  # what is wrong with the whole request is answered as a problem, not in the middle of a stream
+    return StreamingResponse(itertools.chain([first], chunks), media_type=NDJSON)
 
 
 def _pairs(service: Parts, entities: list[str], body: Wanted) -> Iterator[tuple[str, str]]:
     for entity in entities:
-        names = [CUSTOM] if body.query else body.metrics or service.resolver.metrics_of(entity)
+        names = [CUSTOM] if body.query else body.metrics or _metrics(service, entity)
         yield from ((entity, name) for name in names)
+
+
+def _metrics(service: Parts, entity: str) -> list[str]:
+    """Return the metrics of an entity; of one that has none to tell, ``*``, so that its line says why."""
+    try:
+        return service.resolver.metrics_of(entity)
+    except DrumlinError:
+        return ["*"]
 
 
 def _as_lines(found: Iterator[Resolution | Unresolved]) -> Iterator[bytes]:

@@ -52,7 +52,10 @@ def parse_moment(text: str) -> datetime:
         ) from error
     if found.tzinfo is None:
         raise InvalidInput(f"{text[:40]!r} has no time zone", hint="write 2026-11-27T00:00:00Z: a + in a URL is %2B")
-    return found.astimezone(UTC)
+    try:
+        return found.astimezone(UTC)
+    except OverflowError as error:
+        raise InvalidInput(f"{text[:40]!r} is outside the calendar in UTC") from error
 
 
 def iso_duration(length: timedelta) -> str:

@@ -7,7 +7,20 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from tests.bench import audit, fuzz, history, kill, kubernetes, load, rest, search, sparql, telemetry, writes
+from tests.bench import (
+    audit,
+    conformance,
+    fuzz,
+    history,
+    kill,
+    kubernetes,
+    load,
+    rest,
+    search,
+    sparql,
+    telemetry,
+    writes,
+)
 
 BENCHES = {
     "fuzz": fuzz.run,
@@ -21,6 +34,7 @@ BENCHES = {
     "sparql": sparql.run,
     "search": search.run,
     "audit": audit.run,
+    "conformance": conformance.run,
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from kg.client import calls
@@ -64,6 +65,24 @@ def test_the_client_has_a_call_for_every_route(document: dict[str, Any]) -> None
         if not NOT_OF_THE_CLIENT.fullmatch(path) and re.sub(r"\{[^}]*\}", "{}", path) not in sent
     ]
     assert missing == []
+
+
+def test_an_address_tells_its_methods(service: Any) -> None:
+    """OPTIONS, and a 405, list the methods of all routes of the address."""
+    options = httpx.options(service.url + "/subgraph/forecast/x")
+    assert (options.status_code, options.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
+    refused = httpx.delete(service.url + "/resolve")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS, POST")
+
+
+def test_a_wrong_moment_or_entity_is_a_problem_and_no_crash(service: Any) -> None:
+    """A time that leaves the calendar in UTC is 422; an entity that is none is told in its line of the answer."""
+    asked = {"entity": "prod/payments/deployment/checkout", "metric": "cpu_usage", "start": "0001-01-01T00:00:00+05:00"}
+    assert httpx.get(service.url + "/resolve", params=asked).status_code == 422
+    answer = httpx.post(service.url + "/resolve", json={"entities": ["not an id", asked["entity"]], "last": "1h"})
+    first, second, *_ = (msgspec.json.decode(line) for line in answer.text.splitlines())
+    assert (first["entity"], first["problem"]["status"]) == ("not an id", 400)
+    assert second["entity"].endswith("checkout")
 
 
 def test_large_answers_are_compressed_for_who_wants_it(service: Any) -> None:
