@@ -40,13 +40,13 @@ def backup(
     from api.assembly import now
     from kg.store import backups
 
-    with backups.filling(folder):
+    with backups.filling(folder) as made:
         if store is None:
-            _fetch(url, folder)
+            _fetch(url, made)
         else:
             with _opened(store) as (opened, base):
-                backups.take(opened, base, folder, now())
-        note = backups.verify(folder)
+                backups.take(opened, base, made, now())
+        note = backups.verify(made)
     _tell_note(note, output)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import shutil
 import tarfile
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -58,7 +57,7 @@ def backup(service: Service) -> StreamingResponse:
 
 
 def _backup(store: EmbeddedStore, base: str) -> Iterator[bytes]:
-    folder = Path(tempfile.mkdtemp(prefix="backup-", dir=store.directory))
+    folder = store.scratch("backup-")
     try:
         with _alone():
             backups.take(store, base, folder, now())

@@ -1,7 +1,8 @@
 """Backups: a store directory of its own, with a note of what is in it, proven by opening it and reading all of it.
 
-A backup holds ``quads/``, ``changes.sqlite``, the ``base`` and ``backup.json``. Restoring is a copy that is proven in the same way before
-it takes its place.
+A backup holds ``quads/``, ``changes.sqlite``, the ``base`` and ``backup.json``. Restoring is a copy that is proven in the same way.
+Both are made in the subdirectory ``unfinished``; while that is there, the directory is neither a backup nor a store: so what a kill
+leaves is refused.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kg.errors import InvalidInput, StoreUnavailable
 from kg.iris import Iris
 from kg.rdf import digest
 from kg.store.durability import unavailable
-from kg.store.embedded import EmbeddedStore
+from kg.store.embedded import UNFINISHED, EmbeddedStore
 
 NOTE = "backup.json"
 _PARTS = ("quads", "changes.sqlite", "base", NOTE)
@@ -74,20 +75,22 @@ def verify(folder: Path) -> Note:
 def restore(folder: Path, directory: Path) -> Note:
     """Make ``directory``, which must be empty or absent, the store that was backed up in ``folder``."""
     read_note(folder)
-    with filling(directory):
+    with filling(directory) as made:
         try:
             for name in _PARTS:
                 copy = shutil.copytree if (folder / name).is_dir() else shutil.copy2
-                copy(folder / name, directory / name)
+                copy(folder / name, made / name)
         except OSError as error:
             raise unavailable(f"the backup {folder} cannot be copied", error) from error
-        note = verify(directory)
-        (directory / NOTE).unlink()
+        note = verify(made)
+        (made / NOTE).unlink()
     return note
 
 
 def read_note(folder: Path) -> Note:
     """Return what a backup says of itself; raises ``InvalidInput`` when it is none."""
+    if (folder / UNFINISHED).exists():
+        raise InvalidInput(f"{folder} is not a backup: its making did not end", hint="remove it and take another one")
     try:
         return msgspec.json.decode((folder / NOTE).read_bytes(), type=Note)
     except (OSError, msgspec.DecodeError) as error:
@@ -95,17 +98,23 @@ def read_note(folder: Path) -> Note:
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[None]:
-    """Have ``folder``, which must be empty or absent, filled durably; what was begun and failed is removed.
+def filling(folder: Path) -> Iterator[Path]:
+    """Yield a directory whose content becomes that of ``folder``, which must be empty or absent, durably and all at once.
 
-    Raises ``InvalidInput`` for a folder in use.
+    What was begun and failed is removed. Raises ``InvalidInput`` for a folder in use.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidInput(f"{folder} is not empty", hint="name a new directory")
+    made = folder / UNFINISHED
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-        _sync(folder)
+        made.mkdir(parents=True, exist_ok=True)
+        yield made
+        _sync(made)
+        for each in made.iterdir():
+            each.rename(folder / each.name)
+        _fsync(folder)
+        made.rmdir()
+        _fsync(folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, OSError):
@@ -116,8 +125,12 @@ def filling(folder: Path) -> Iterator[None]:
 def _sync(folder: Path) -> None:
     """Wait until all files are on disk, and the folders that name them."""
     for each in (folder, *folder.rglob("*")):
-        file = os.open(each, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        _fsync(each)
+
+
+def _fsync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

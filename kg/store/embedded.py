@@ -52,6 +52,8 @@ from kg.store.snapshots import Snapshot
 from kg.store.streaming import Stream
 from kg.store.writer import Batch, Wanted, Writer
 
+UNFINISHED = "unfinished"
+"""Subdirectory of a store or backup whose making did not end."""
 _UNION = Dataset()
 
 log = structlog.get_logger(__name__)
@@ -231,14 +233,18 @@ class EmbeddedStore:
             for entry in snapshot.entries():
                 yield entry.graph, snapshot.lines(entry.graph)
 
+    def scratch(self, prefix: str = "") -> Path:
+        """Make a directory beside the quads, for hard links; what is left of it is removed when the store is opened again."""
+        self._checkpoints.mkdir(exist_ok=True)
+        return Path(tempfile.mkdtemp(dir=self._checkpoints, prefix=prefix))
+
     @contextmanager
     def snapshot(self, quads: Path | None = None) -> Iterator[Snapshot]:
         """Keep the store as it is now for reading; writers are held up for the moment that a checkpoint takes.
 
         ``quads``, which must not exist, becomes the checkpoint and remains; else it is a temporary one.
         """
-        self._checkpoints.mkdir(exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self._checkpoints))
+        folder = self.scratch()
         try:
             with self._writer.lock:
                 if self._writer.in_flight:
@@ -332,6 +338,8 @@ def _in_doubt(what: str) -> StoreUnavailable:
 
 def _claim(directory: Path) -> int:
     """Lock the directory for this process; the lock ends with the process, however that ends."""
+    if (directory / UNFINISHED).exists():
+        raise StoreUnavailable(f"{directory} was not restored to its end", hint="remove it and restore again")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         file = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

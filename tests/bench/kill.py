@@ -1,4 +1,4 @@
-"""A writer that is killed 200 times amid batches, bulk loads and checkpoints: everything is checked after each kill."""
+"""A writer that is killed amid batches, bulk loads, checkpoints and pruning; backups and restores that are killed: all is checked each time."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ import tempfile
 from pathlib import Path
 
 from tests.killing import kill_often
+from tests.killing_backups import kill_backups
 
-KILLS = 200
+WRITERS, BACKUPS = 140, 64
 
 
 def run() -> list[tuple[str, str, str, str, str]]:
     """Kill; any loss raises."""
     with tempfile.TemporaryDirectory() as name:
-        acknowledged, generation, slowest = kill_often(Path(name) / "store", KILLS, seed=2)
+        acknowledged, generation, slowest = kill_often(Path(name) / "store", WRITERS, seed=2)
+    with tempfile.TemporaryDirectory() as name:
+        found = kill_backups(Path(name) / "store", BACKUPS, seed=2)
+    left = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items()))
     return [
-        (f"kill -9, {KILLS} times", f"{acknowledged:,} acknowledged", "", "0 lost", "0 lost"),
+        (f"kill -9 of a writer, {WRITERS} times", f"{acknowledged:,} acknowledged", "", "0 lost", "0 lost"),
         ("  longest opening afterwards", f"{slowest:.2f} s", f"generation {generation:,}", "", "≤ 2 s"),
+        (f"kill -9 of backup, restore, service, {BACKUPS} times", left, "", "0 taken for whole", "0"),
     ]

@@ -26,8 +26,8 @@ NOON = datetime(2026, 11, 28, 12, tzinfo=UTC)
 
 def taken(store: EmbeddedStore, folder: Path) -> Path:
     """Take a backup."""
-    with backups.filling(folder):
-        backups.take(store, BASE, folder, NOON)
+    with backups.filling(folder) as made:
+        backups.take(store, BASE, made, NOON)
     return folder
 
 
@@ -91,6 +91,25 @@ def test_a_backup_goes_only_where_nothing_is(store: EmbeddedStore, tmp_path: Pat
             attempt()
     assert [each.name for each in used.iterdir()] == ["mine"]
     assert not (tmp_path / "new").exists()
+
+
+def test_what_was_not_made_to_its_end_is_neither_a_backup_nor_a_store(store: EmbeddedStore, tmp_path: Path) -> None:
+    """However much of it is there, also all but the last step: it is refused by restore, by serve and as a target."""
+    folder = taken(store, tmp_path / "backup")
+    (folder / "unfinished").mkdir()
+
+    for attempt in (
+        lambda: backups.read_note(folder),
+        lambda: backups.restore(folder, tmp_path / "new"),
+        lambda: EmbeddedStore(folder),
+        lambda: taken(store, folder),
+    ):
+        with pytest.raises((InvalidInput, StoreUnavailable)) as refused:
+            attempt()
+        assert refused.value.hint
+    assert not (tmp_path / "new").exists()
+    (folder / "unfinished").rmdir()
+    assert backups.restore(folder, tmp_path / "new").graphs == 3
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.killing import kill_often
+from tests.killing_backups import kill_backups
 
 KILLS = 20
 
@@ -14,3 +15,10 @@ def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
     acknowledged, _, _ = kill_often(tmp_path / "store", KILLS, seed=1)
 
     assert acknowledged > KILLS
+
+
+def test_a_killed_backup_or_restore_is_taken_for_none(tmp_path: Path) -> None:
+    """What is left of it is refused or absent, and the store that was backed up is whole. The bench kills services too."""
+    found = kill_backups(tmp_path / "store", 2, seed=1, kinds=("offline", "restore"))
+
+    assert sum(found.values()) == 2

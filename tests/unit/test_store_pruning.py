@@ -226,8 +226,8 @@ def test_a_check_and_a_backup_know_where_the_log_begins(store: EmbeddedStore, tm
         report = check(snapshot, Iris(BASE))
     assert (report.whole, report.oldest) == (True, store.oldest)
 
-    with backups.filling(tmp_path / "backup"):
-        backups.take(store, BASE, tmp_path / "backup", START)
+    with backups.filling(tmp_path / "backup") as made:
+        backups.take(store, BASE, made, START)
     backups.restore(tmp_path / "backup", tmp_path / "restored")
     with closing(EmbeddedStore(tmp_path / "restored")) as restored:
         assert restored.log(restored.oldest - 1) == store.log(store.oldest - 1)
