@@ -1,0 +1,270 @@
+"""Proof, without the SHACL engine, that a graph satisfies the shapes: nearly every graph that is written does, and then nothing is told.
+
+The shapes in ``ontology/shapes.ttl`` are compiled into checks over the canonical lines themselves. A proof is never wrong, but it may be
+missing: what a check is not certain of (a construct of SHACL that it does not know, a text that is not ASCII before a pattern,
+times of different form) counts as not proven, and the engine decides. So a shape that is added needs no change here, only time.
+
+SHACL core: https://www.w3.org/TR/shacl/#core-components.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from kg.rdf import TURTLE, parse
+
+Values = Mapping[str, Sequence[str]]
+"""What is said of one thing: predicate → objects, all terms as N-Triples writes them."""
+
+Facts = Mapping[str, Values]
+"""What a graph says: subject → predicate → objects."""
+
+_Value = Callable[[str], bool]
+_Check = Callable[[str, Facts], bool]
+
+TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+_RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+_SUBCLASS = "<http://www.w3.org/2000/01/rdf-schema#subClassOf>"
+_XSD_STRING = "<http://www.w3.org/2001/XMLSchema#string>"
+_NOTHING = '"0"^^<http://www.w3.org/2001/XMLSchema#integer>'
+_MOMENT = re.compile(r'"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)Z"\^\^<[^>]+>')
+
+
+_ESCAPED = re.compile(r'\\(["\\])')
+_QUOTED = re.compile(r'(?:[^\\]|\\["\\])*+')  # no control character among what is escaped
+
+
+def _sh(name: str) -> str:
+    return f"<http://www.w3.org/ns/shacl#{name}>"
+
+
+_TARGETS = frozenset({_sh("targetClass"), _sh("targetSubjectsOf")})
+_CLASSES = frozenset({"<http://www.w3.org/2000/01/rdf-schema#Class>", "<http://www.w3.org/2002/07/owl#Class>"})
+_SAID = _TARGETS | {TYPE, _sh("message"), _sh("path")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A check of a thing; one with a ``predicate`` holds for every thing that has no value of it."""
+
+    predicate: str | None
+    check: _Check
+
+
+class Conformance:
+    """The shapes of a Turtle text, compiled."""
+
+    def __init__(self, shapes: str) -> None:
+        self._shapes: dict[str, dict[str, list[str]]] = {}
+        for line in parse(shapes.encode(), TURTLE).get(None, ()):
+            subject, predicate, rest = line.split(" ", 2)
+            self._shapes.setdefault(subject, {}).setdefault(predicate, []).append(rest[:-2])
+        self._by_class: dict[str, list[_Check]] = {}
+        self._by_predicate: dict[str, list[_Check]] = {}
+        for name, shape in self._shapes.items():
+            self._aim(name, shape)
+
+    def proves(self, facts: Facts) -> bool:
+        """Tell whether ``facts``, of which every literal is well-formed and no term is a blank node, surely conform."""
+        for subject, said in facts.items():
+            if _SUBCLASS in said:
+                return False
+            for predicate in said:
+                for check in self._by_predicate.get(predicate, ()):
+                    if not check(subject, facts):
+                        return False
+            for kind in said.get(TYPE, ()):
+                for check in self._by_class.get(kind, ()):
+                    if not check(subject, facts):
+                        return False
+        return True
+
+    # -- compiling ----------------------------------------------------------------------------------------------------
+    def _aim(self, name: str, shape: Values) -> None:
+        """Have the things that a shape is about checked; one that is about things in a way not known here fails all."""
+        targets = [key for key in shape if "#target" in key]
+        if not _CLASSES.isdisjoint(shape.get(TYPE, ())):  # a class that is a shape aims at its things
+            targets.append("")
+        if not targets:
+            return
+        rules = self._node(name)
+        for kind in shape.get(_sh("targetClass"), ()):
+            self._by_class.setdefault(kind, []).extend(each.check for each in rules)
+        for predicate in shape.get(_sh("targetSubjectsOf"), ()):
+            for each in rules:  # what is about the values of a property is looked at where there are any
+                self._by_predicate.setdefault(each.predicate or predicate, []).append(each.check)
+        if not _TARGETS.issuperset(targets):
+            self._by_predicate.setdefault(TYPE, []).append(_unproven)
+
+    def _node(self, name: str) -> list[_Rule]:
+        """Compile what a node shape demands of a thing."""
+        rules: list[_Rule] = []
+        for key, given in self._shapes[name].items():
+            if key == _sh("property"):
+                rules += [each for inner in given for each in self._property(inner)]
+            elif key == _sh("class"):
+                rules += [_Rule(None, _typed(kind)) for kind in given]
+            elif key == _sh("or"):
+                rules += [_Rule(None, self._either(head)) for head in given]
+            elif key not in _SAID:
+                return [_UNPROVEN]
+        return rules
+
+    def _either(self, head: str) -> _Check:
+        members = [[rule.check for rule in self._node(member)] for member in self._members(head)]
+        return lambda subject, facts: any(all(check(subject, facts) for check in checks) for checks in members)
+
+    def _property(self, name: str) -> list[_Rule]:
+        """Compile what a property shape demands: of the values of each of its predicates."""
+        shape = self._shapes[name]
+        (path,) = shape[_sh("path")]
+        single = path.startswith("<")
+        predicates = [path] if single else self._alternatives(path)
+        rules = []
+        for key, given in shape.items():
+            if key in _SAID:
+                continue
+            if len(given) == 1 and (test := self._value(key, given[0])) is not None:
+                rules += [_Rule(each, _all(each, test)) for each in predicates]
+            elif single and (rule := self._whole(key, path, shape)) is not None:
+                rules.append(rule)
+            else:
+                return [_UNPROVEN]
+        return rules if predicates else [_UNPROVEN]
+
+    def _alternatives(self, path: str) -> list[str]:
+        listed = self._shapes[path].get(_sh("alternativePath"), ())
+        members = [each for head in listed for each in self._members(head)]
+        return members if all(each.startswith("<") for each in members) else []
+
+    def _members(self, head: str) -> list[str]:
+        found = []
+        while head != f"<{_RDF}nil>":
+            (first,), (head,) = self._shapes[head][f"<{_RDF}first>"], self._shapes[head][f"<{_RDF}rest>"]
+            found.append(first)
+        return found
+
+    def _value(self, key: str, given: str) -> _Value | None:
+        """Compile a constraint of each value alone; None when it is none of those that are known."""
+        if key == _sh("in"):
+            return frozenset(self._members(given)).__contains__
+        if key == _sh("not"):
+            listed = self._listed(given)
+            return None if listed is None else lambda value: value not in listed
+        if key == _sh("datatype"):
+            return _of_datatype(given)
+        if key == _sh("pattern"):
+            return _matching(_text(given))
+        if key == _sh("nodeKind"):
+            return (lambda value: value[0] == "<") if given == _sh("IRI") else None
+        if key == _sh("minInclusive"):
+            return _at_least_nothing if given == _NOTHING else None
+        return None
+
+    def _listed(self, shape: str) -> frozenset[str] | None:
+        """Return the terms of a shape that says nothing but ``sh:in``."""
+        said = self._shapes[shape]
+        return frozenset(self._members(said[_sh("in")][0])) if said.keys() == {_sh("in")} else None
+
+    def _whole(self, key: str, path: str, shape: Values) -> _Rule | None:
+        """Compile a constraint of all values of a predicate together; None when it is none of those that are known."""
+        given = shape[key]
+        if key == _sh("minCount"):
+            least = _number(given[0])
+            return _Rule(None, lambda subject, facts: len(facts[subject].get(path, ())) >= least)
+        if key == _sh("maxCount"):
+            most = _number(given[0])
+            return _Rule(path, lambda subject, facts: len(facts[subject].get(path, ())) <= most)
+        if key == _sh("class"):
+            return _Rule(path, _classed(path, given))
+        if key == _sh("lessThanOrEquals"):
+            return _Rule(path, _ordered(path, given))
+        if key == _sh("qualifiedMaxCount"):
+            listed = self._listed(shape[_sh("qualifiedValueShape")][0])
+            return None if listed is None else _Rule(path, _few(path, listed, _number(given[0])))
+        if key == _sh("qualifiedValueShape") and _sh("qualifiedMaxCount") in shape:
+            return _Rule(path, lambda *_: True)  # told by the count
+        return None
+
+
+# -- checks ---------------------------------------------------------------------------------------------------------------
+def _unproven(_subject: str, _facts: Facts) -> bool:
+    return False
+
+
+_UNPROVEN = _Rule(None, _unproven)
+
+
+def _all(predicate: str, test: _Value) -> _Check:
+    return lambda subject, facts: all(map(test, facts[subject].get(predicate, ())))
+
+
+def _few(predicate: str, listed: frozenset[str], most: int) -> _Check:
+    return lambda subject, facts: sum(map(listed.__contains__, facts[subject].get(predicate, ()))) <= most
+
+
+def _typed(kind: str) -> _Check:
+    return lambda subject, facts: kind in facts[subject].get(TYPE, ())
+
+
+def _classed(predicate: str, kinds: Sequence[str]) -> _Check:
+    return lambda subject, facts: all(
+        kind in facts.get(value, {}).get(TYPE, ()) for value in facts[subject].get(predicate, ()) for kind in kinds
+    )
+
+
+def _ordered(predicate: str, others: Sequence[str]) -> _Check:
+    """Compare moments in UTC, which have the order of their texts."""
+
+    def check(subject: str, facts: Facts) -> bool:
+        said = facts[subject]
+        first = [_MOMENT.fullmatch(value) for value in said.get(predicate, ())]
+        last = [_MOMENT.fullmatch(value) for other in others for value in said.get(other, ())]
+        return all(low and high and low[1] <= high[1] for low in first for high in last)
+
+    return check
+
+
+def _of_datatype(datatype: str) -> _Value:
+    if datatype == _XSD_STRING:
+        return lambda value: value[0] == '"' == value[-1]
+    ending = f'"^^{datatype}'
+    return lambda value: value.endswith(ending)
+
+
+def _at_least_nothing(value: str) -> bool:
+    return value[:1] == '"' and value[1:2].isdigit()
+
+
+def _matching(pattern: str) -> _Value:
+    """Search as SHACL does; certain for ASCII only, and a pattern's end is the end of the text."""
+    search = re.compile(re.sub(r"\$$", r"\\Z", pattern), re.ASCII).search
+
+    def test(value: str) -> bool:
+        text = value[1:-1] if value[0] == "<" else value[1 : value.rfind('"')]
+        if "\\" in text:
+            if not _QUOTED.fullmatch(text):
+                return False
+            text = _ESCAPED.sub(r"\1", text)
+        return text.isascii() and search(text) is not None
+
+    return test
+
+
+def _text(literal: str) -> str:
+    """Read a literal of the shapes."""
+    return _ESCAPED.sub(r"\1", literal[1 : literal.rfind('"')])
+
+
+def _number(literal: str) -> int:
+    return int(_text(literal))
+
+
+@cache
+def shipped() -> Conformance:
+    """Return the shapes of the vocabulary, compiled on first use; immutable, so all threads share them."""
+    return Conformance(files("ontology").joinpath("shapes.ttl").read_text(encoding="utf-8"))
