@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 import httpx
@@ -11,7 +13,7 @@ import pytest
 
 from api import answers
 from tests.conformance import faults, operations
-from tests.service.conftest import SAMPLE, Service, serving, until_ready
+from tests.service.conftest import ROOT, SAMPLE, Service, serving, until_ready
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,14 @@ def test_the_table_of_answers_is_that_of_the_routes(own: Service) -> None:
     saved = {each for each in there if each.startswith("GET /queries/")}
 
     assert set(answers.ANSWERS) == there - saved | {answers.SAVED_QUERY}
+
+
+def test_the_reference_is_current(own: Service) -> None:
+    """docs/rest-reference.md is what the document of the running service makes; else run PYTHONPATH=. scripts/rest-reference."""
+    loader = SourceFileLoader("rest_reference", str(ROOT / "scripts" / "rest-reference"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+
+    assert (ROOT / "docs" / "rest-reference.md").read_text(encoding="utf-8") == module.reference(document(own))
