@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -21,9 +21,10 @@ from itertools import islice
 import shacl
 
 from kg import conformance
-from kg.errors import InvalidDocument, InvalidIdentifier, ShapeViolation, Violation
+from kg.errors import InvalidDocument, ShapeViolation, Violation
 from kg.iris import Iris
 from kg.rdf import Lines, Term, terms
+from kg.telemetry.templates import unfillable
 from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
 
 MAX_LITERAL_BYTES = 64 * 1024
@@ -32,6 +33,7 @@ MAX_LITERAL_BYTES = 64 * 1024
 MAX_VIOLATIONS = 100
 """A report lists this many violations at most, so that a hostile document cannot make it long."""
 
+_SCOPE, _QUERY = f"{NAMESPACE}scope", f"{NAMESPACE}query"
 _STEP, _HORIZON = f"{NAMESPACE}step", f"{NAMESPACE}horizon"
 _SPAN = re.compile(r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -42,16 +44,6 @@ _COMPARED = {f"{_PROV}startedAtTime", f"{_PROV}endedAtTime", f"{NAMESPACE}traine
 _MAX_COMPARED = 16
 # What the SHACL engine must not be given: it panics on some ill-formed dates, and compares each value with each.
 _UNFIT = frozenset({"ill-typed-literal", "too-many-values"})
-PARTS = frozenset(
-    {
-        *(f"{NAMESPACE}{name}" for name in ("container", "telemetry", "dashboard")),
-        "http://purl.org/dc/terms/hasPart",
-        "http://www.w3.org/ns/dcat#distribution",
-    }
-)
-"""What the shapes ask the class of: a part, which is described in the same graph."""
-
-_SUBCLASS = "http://www.w3.org/2000/01/rdf-schema#subClassOf"
 _SHOWN = 120
 _SHOWN_IRI = 512
 
@@ -77,35 +69,6 @@ def validate(lines: Lines, graph: str, iris: Iris) -> None:
         found += [each for each in _shape_violations(lines, statements) if (each.focus, each.value) not in known]
     if found:
         raise ShapeViolation(tuple(sorted(set(found), key=_order)[:MAX_VIOLATIONS]))
-
-
-def fit(graphs: Sequence[tuple[str, Lines]], iris: Iris) -> bool:
-    """Tell whether ``validate`` accepts all these graphs, each under its name; the SHACL engine is called once for all of them.
-
-    That is what makes it three times as fast per graph, and so no graph may lend another a class: where one could, and
-    where anything else is in doubt, the answer is False and ``validate`` tells for each.
-    """
-    try:
-        for graph, lines in graphs:
-            statements = [terms(line) for line in lines]
-            notes = iris.parse(graph).notes
-            if iris.entity(graph) != graph or not _is_closed(statements, graph):
-                return False
-            if next(_violations(statements, graph, notes=notes), None):
-                return False
-        text = "\n".join(line for _, lines in graphs for line in lines)
-        return bool(_shapes().validate_text(text, format="ntriples", max_results=1).conforms)
-    except (InvalidIdentifier, ValueError):
-        return False
-
-
-def _is_closed(statements: list[Statement], graph: str) -> bool:
-    """Tell whether what the shapes ask of a graph can be answered by it alone, also when others stand beside it."""
-    below = f"{graph}/"
-    return all(
-        predicate.value != _SUBCLASS and (predicate.value not in PARTS or value.value.startswith(below))
-        for _, predicate, value in statements
-    )
 
 
 def _order(violation: Violation) -> tuple[str, str, str, str]:
@@ -171,6 +134,7 @@ def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iter
     yield from _root_violations(statements, graph, notes=notes)
     yield from _crowds(statements)
     yield from _forecasts(statements)
+    yield from _templates(statements)
     below = f"{graph}/"
     for subject, predicate, value in statements:
         focus, path = subject.value, predicate.value
@@ -227,6 +191,14 @@ def _forecasts(statements: list[Statement]) -> Iterator[Violation]:
         if shortest is not None and longest is not None and shortest > longest:
             message = "the step of a forecast is not longer than its horizon"
             yield _breach(focus, _STEP, steps[0], "forecast-order", message)
+
+
+def _templates(statements: list[Statement]) -> Iterator[Violation]:
+    """The query of a template can be filled for the entities of its scope; SHACL cannot read PromQL."""
+    scopes = {subject.value: value.value for subject, predicate, value in statements if predicate.value == _SCOPE}
+    for subject, predicate, value in statements if scopes else ():
+        if predicate.value == _QUERY and (message := unfillable(value.value, scopes.get(subject.value, ""))):
+            yield _breach(subject.value, _QUERY, value.value, "template-query", message)
 
 
 def _days(duration: str, month: int, year: int) -> float | None:
