@@ -66,9 +66,14 @@ class Forecasts:
         predicted = self._client.run(_points(of, id))
         return _compared(predicted, self._client.history(*of, **_window(predicted)))
 
-    def seasonal(self, of: Of, *, last: str = "28d", horizon: str = "1d", step: str = "5m") -> dict[str, Any]:
-        """Forecast a metric by its values at the same time of earlier weeks (or days), and save it: a baseline to beat."""
-        return self.save(**_baseline(of, self._client.history(*of, last=last, step=step), horizon, step))
+    def seasonal(
+        self, of: Of, *, last: str = "28d", end: str | None = None, horizon: str = "1d", step: str = "5m"
+    ) -> dict[str, Any]:
+        """Forecast a metric by its values at the same time of earlier weeks (or days), and save it: a baseline to beat.
+
+        It learns from the ``last`` so much before ``end`` (now), and predicts what follows.
+        """
+        return self.save(**_baseline(of, self._client.history(*of, last=last, end=end, step=step), horizon, step))
 
 
 class AsyncForecasts:
@@ -105,9 +110,12 @@ class AsyncForecasts:
         predicted = await self._client.run(_points(of, id))
         return _compared(predicted, await self._client.history(*of, **_window(predicted)))
 
-    async def seasonal(self, of: Of, *, last: str = "28d", horizon: str = "1d", step: str = "5m") -> dict[str, Any]:
+    async def seasonal(
+        self, of: Of, *, last: str = "28d", end: str | None = None, horizon: str = "1d", step: str = "5m"
+    ) -> dict[str, Any]:
         """Forecast a metric by its values at the same time of earlier weeks, and save it; see ``Forecasts.seasonal``."""
-        return await self.save(**_baseline(of, await self._client.history(*of, last=last, step=step), horizon, step))
+        history = await self._client.history(*of, last=last, end=end, step=step)
+        return await self.save(**_baseline(of, history, horizon, step))
 
 
 class _Points(NamedTuple):
