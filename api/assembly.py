@@ -33,6 +33,7 @@ from kg.subgraphs import Subgraphs
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.history import History
+from kg.telemetry.intervals import Intervals
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.templates import Catalogue
 from kg.updating import Updates
@@ -118,7 +119,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
     store = open_store(settings, directory)
     catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
-    resolver = Resolver(store, iris, datasources, catalogue)
+    resolver = Resolver(store, iris, datasources, catalogue, Intervals())
     pipeline = Pipeline(store, kinds_of(settings), settings, iris, catalogue, datasources, clock=now)
     ensure(store, settings, iris, catalogue, datasources)
     subgraphs = Subgraphs(store, iris, clock=now)

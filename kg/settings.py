@@ -169,8 +169,9 @@ class DatasourceSettings(BaseModel):
         {},
         description="Grafana: URL template per scope; {cluster} {namespace} {kind} {name} are replaced, percent-encoded.",
     )
-    scrape_interval: Annotated[str, StringConstraints(pattern=r"^[0-9]+(ms|s|m|h)$")] = Field(
-        "30s", description="How often targets are scraped; rate windows are at least four times as long."
+    scrape_interval: Annotated[str, StringConstraints(pattern=r"^(auto|[0-9]+(ms|s|m|h))$")] = Field(
+        "auto",
+        description="How often targets are scraped, on which rate windows depend; `auto` asks the server (30s where it does not say).",
     )
     timeout: float = Field(30.0, gt=0, le=600, description="Seconds until a request to it is given up.")
     concurrency: int = Field(4, ge=1, le=32, description="Requests to it at one time (Prometheus' own limit is 20).")

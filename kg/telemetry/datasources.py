@@ -58,7 +58,7 @@ class Datasource:
 
     ``labels`` and ``jobs`` map a template's label and job names to this server's ('' drops the job matcher). ``logs`` tells
     which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's, and
-    ``series`` tells where in it a template's metric is.
+    ``series`` tells where in it a template's metric is. ``learns``: the scrape interval is not configured, so the server is asked for it.
     """
 
     name: str
@@ -67,6 +67,7 @@ class Datasource:
     url: str
     domain: str | None = None
     scrape_interval: timedelta = DEFAULT_SCRAPE_INTERVAL
+    learns: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     logs: Literal["all", "injected"] = "all"
@@ -84,7 +85,12 @@ class Datasource:
             kind=settings.kind,
             url=clean_url(str(settings.url)),
             domain=domain_iri,
-            scrape_interval=parse_duration(settings.scrape_interval),
+            scrape_interval=(
+                DEFAULT_SCRAPE_INTERVAL
+                if settings.scrape_interval == "auto"
+                else parse_duration(settings.scrape_interval)
+            ),
+            learns=settings.scrape_interval == "auto" and settings.kind == "prometheus",
             labels=settings.labels,
             jobs=settings.jobs,
             logs=settings.logs,

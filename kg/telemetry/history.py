@@ -201,7 +201,9 @@ class History:
         wanted = tuple((entity, metric) for entity in _unique(entities) for metric in _unique(metrics))
         if not wanted:
             raise InvalidInput("no entity or no metric was named")
-        grid = Grid.over(window, choose_step(window, step, self._resolver.longest_scrape_interval))
+        automatic = step is None or step == "auto"
+        interval = self._resolver.longest_scrape_interval if automatic else timedelta(0)
+        grid = Grid.over(window, choose_step(window, step, interval))
         values = grid.points * len(wanted)
         if limit is not None and values > limit:
             raise TooLarge(

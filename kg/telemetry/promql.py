@@ -207,6 +207,16 @@ def _matchers(expression: promql_parser.VectorSelector) -> list[Matcher]:
     return [Matcher(each.name, next(text for op, text in _OPERATORS if op == each.op), each.value) for each in written]
 
 
+def jobs(query: str, label: str = "job") -> frozenset[str]:
+    """Return the jobs that a template or query names in ``job="…"``, under the label's name there."""
+    found: set[str] = set()
+    tokens = [token for token in _tokens(query) if token.kind != "space"]
+    for name, operator, value in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        if name.text in ("job", label) and operator.text == "=" and value.kind == "text":
+            found.add(value.text[1:-1])
+    return frozenset(found)
+
+
 def selectors(query: str) -> list[Selector]:
     """Return the vector selectors of a query, each once, in the order in which they are evaluated."""
     found: dict[Selector, None] = {}

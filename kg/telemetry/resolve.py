@@ -1,13 +1,14 @@
 """Resolve: an entity, a metric and a window → the exact query, where to send it, and how.
 
 For a workload the query names the pods that ran in the window, as the graph's runs know them, the deleted ones too: no label
-or recording rule of the server has to know whose they were. Blocking, thread-safe, and nothing is fetched here.
+or recording rule of the server has to know whose they were. Blocking, thread-safe; nothing is fetched here but, where nobody configured it,
+how often a server scrapes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import chain, islice
 
@@ -19,6 +20,7 @@ from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
 from kg.telemetry.graph import MAX_RUNS, Entity, TelemetryGraph
+from kg.telemetry.intervals import Intervals
 from kg.telemetry.quoting import any_of
 from kg.telemetry.resolution import (
     How,
@@ -79,21 +81,31 @@ class _Read:
 
 
 class Resolver:
-    """Resolves entities of one store. ``datasources`` are the configured ones; those of the graph are found there."""
+    """Resolves entities of one store. ``datasources`` are the configured ones; those of the graph are found there.
+
+    Without ``intervals`` nothing is ever asked of a server.
+    """
 
     def __init__(
-        self, store: Store, iris: Iris, datasources: Sequence[Datasource] = (), catalogue: Catalogue | None = None
+        self,
+        store: Store,
+        iris: Iris,
+        datasources: Sequence[Datasource] = (),
+        catalogue: Catalogue | None = None,
+        intervals: Intervals | None = None,
     ) -> None:
         self._graph = TelemetryGraph(store, iris)
         self._iris = iris
         self._configured = tuple(datasources)
         self._catalogue = catalogue or Catalogue.shipped()
+        self._intervals = intervals
         self._merged: tuple[tuple[Template, ...], Catalogue] = ((), self._catalogue)
 
     @property
     def longest_scrape_interval(self) -> timedelta:
         """The longest scrape interval of the configured Prometheus datasources."""
-        found = [each.scrape_interval for each in self._configured if each.kind == "prometheus"]
+        known = [each for each in self._configured if each.kind == "prometheus"]
+        found = [self._intervals.longest(each) if self._intervals else each.scrape_interval for each in known]
         return max(found, default=DEFAULT_SCRAPE_INTERVAL)
 
     def short(self, iri: str) -> str:
@@ -192,6 +204,8 @@ class Resolver:
         server = self._server(found, template, datasource)
         if custom and server.kind != "prometheus":
             raise InvalidInput(f"datasource {server.name} speaks no PromQL", hint="name a prometheus datasource")
+        if self._intervals and server.learns:
+            server = replace(server, scrape_interval=self._intervals.of(server, template.query))
         chosen_step = choose_step(window, step, server.scrape_interval)
         grid = Grid.over(window, chosen_step)
         span = rate_window(chosen_step, server.scrape_interval)

@@ -27,7 +27,7 @@ def _need(*names: str) -> None:
 
 
 def test_node_exporter_is_really_scraped(tmp_path: Path) -> None:
-    """Within seconds the server has metrics of this machine, and both processes end when told."""
+    """Within seconds the server has metrics of this machine and tells how often; both processes end when told."""
     _need("prometheus", "prometheus-node-exporter")
     with servers.start_node_exporter(tmp_path) as exporter:
         target = {"node-exporter": servers.Target(f"127.0.0.1:{exporter.port}")}
@@ -35,6 +35,7 @@ def test_node_exporter_is_really_scraped(tmp_path: Path) -> None:
             settings = DatasourceSettings.model_validate({"name": "demo", "kind": "prometheus", "url": server.url})
             with Prometheus(Datasource.from_settings(settings, IRIS, None)) as client:
                 assert "node_load1" in _metrics(client)
+                assert client.scrape_intervals() == {"node-exporter": timedelta(seconds=1)}
 
     assert exporter.process.returncode is not None
     assert server.process.returncode is not None

@@ -6,10 +6,12 @@ without ever becoming Python objects. API: https://prometheus.io/docs/prometheus
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 
@@ -18,7 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
+from kg.errors import DatasourceRefused, InvalidInput
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.durations import parse_duration
 from kg.telemetry.fetch.connection import Connection, Form, Request, Told, TooHeavy
 from kg.telemetry.series import Grid, Samples
 
@@ -37,6 +41,25 @@ class _RangeSeries(msgspec.Struct):
 class _Matrix(msgspec.Struct):
     resultType: Literal["matrix"]  # a vector's points would be taken for none
     result: list[_RangeSeries]
+
+
+class _Target(msgspec.Struct):
+    labels: dict[str, str] = {}
+    scrapeInterval: str = ""
+
+
+class _Targets(msgspec.Struct):
+    activeTargets: list[_Target]
+
+
+class _Point(msgspec.Struct):
+    metric: dict[str, str]
+    value: tuple[float, str]
+
+
+class _Vector(msgspec.Struct):
+    resultType: Literal["vector"]
+    result: list[_Point]
 
 
 class _BuildInfo(msgspec.Struct):
@@ -129,6 +152,30 @@ class Prometheus:
         """Return the server's version; raises when it does not answer like a Prometheus."""
         return self._get(Request("GET", "/api/v1/status/buildinfo", {}, "buildinfo"), _BuildInfo).version
 
+    def scrape_intervals(self) -> dict[str, timedelta]:
+        """Return how often each job's targets are scraped, the longest of each: as the server has it configured, else as ``up`` shows.
+
+        Empty when the server scrapes nothing and nobody sent it an ``up`` in the last hour.
+        """
+        asked = Request("GET", "/api/v1/targets", {"state": "active"}, "targets")
+        try:
+            targets = self._get(asked, _Targets).activeTargets
+        except DatasourceRefused:  # Mimir and others have none
+            targets = []
+        found: dict[str, timedelta] = {}
+        for target in targets:
+            with suppress(InvalidInput):  # a server that writes them in its own way
+                length = parse_duration(target.scrapeInterval)
+                job = target.labels.get("job", "")
+                found[job] = max(length, found.get(job, length))
+        return found or self._seen()
+
+    def _seen(self) -> dict[str, timedelta]:
+        """Count the scrapes of the last hour, by the target of each job that has most."""
+        form = {"query": "max by (job) (count_over_time(up[1h]))"}
+        points = self._get(Request("POST", "/api/v1/query", form, form["query"]), _Vector).result
+        return {each.metric.get("job", ""): _interval(float(each.value[1])) for each in points}
+
     # -- one answer ---------------------------------------------------------------------------------------------------
     def _range(self, query: str, grid: Grid) -> tuple[Samples | None, list[str]]:
         form = {"query": query, "start": str(grid.start), "end": str(grid.end), "step": str(grid.step)}
@@ -168,6 +215,15 @@ class Prometheus:
         if answer.data is None:
             raise self._connection.not_its_api("JSON that is not the Prometheus API's", request.asked)
         return answer, answer.data
+
+
+_USUAL = (1, 2, 5, 10, 12, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900, 1200, 1800, 3600)
+
+
+def _interval(scrapes: float) -> timedelta:
+    """Return the interval of so many scrapes in an hour, into which one more or less may fall."""
+    fits = (each for each in _USUAL if abs(scrapes * each - 3600) <= each)
+    return timedelta(seconds=next(fits, math.ceil(3600 / scrapes)))
 
 
 def _span(start: datetime, end: datetime) -> dict[str, str]:
