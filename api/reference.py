@@ -50,7 +50,9 @@ def page() -> str:
     head = about[NAMESPACE]
     version = _text(head, f"{_OWL}versionInfo")
     sections = "".join(_section(title, kinds, about) for title, kinds in _SECTIONS)
+    contents = " · ".join(f'<a href="#{_anchor(title)}">{title}</a>' for title, _ in _SECTIONS)
     return _PAGE.format(
+        contents=contents,
         title=html.escape(_text(head, f"{_DCTERMS}title")),
         description=html.escape(_text(head, f"{_DCTERMS}description")),
         version=html.escape(version),
@@ -74,10 +76,13 @@ def _section(title: str, kinds: tuple[str, ...], about: Statements) -> str:
         for iri, said in about.items()
         if iri.startswith(NAMESPACE) and any(each.value in kinds for each in said.get(f"{_RDF}type", ()))
     ]
-    anchor = title.lower().replace(" ", "-")
     listed = " · ".join(_link(name) for name in names)
     described = "".join(_term(name, about) for name in names)
-    return f'<section id="-{anchor}"><h2>{title} ({len(names)})</h2><p class="list">{listed}</p>{described}</section>'
+    return f'<section id="{_anchor(title)}"><h2>{title} ({len(names)})</h2><p class="list">{listed}</p>{described}</section>'
+
+
+def _anchor(title: str) -> str:
+    return f"-{title.lower().replace(' ', '-')}"  # no term begins so
 
 
 def _term(iri: str, about: Statements) -> str:
@@ -95,15 +100,16 @@ def _term(iri: str, about: Statements) -> str:
 
 
 @cache
-def _samples() -> Mapping[str, str]:
-    found: dict[str, str] = json.loads(files("ontology").joinpath("examples.json").read_bytes())
+def _samples() -> Mapping[str, Mapping[str, str]]:
+    found: dict[str, dict[str, str]] = json.loads(files("ontology").joinpath("examples.json").read_bytes())
     return found
 
 
 def _sample(iri: str) -> str:
-    """Show a statement of the sample cluster that uses the term, where there is one."""
-    statement = _samples().get(iri.removeprefix(NAMESPACE))
-    return f'<p class="sample">{html.escape(statement)}</p>' if statement else ""
+    """Show a statement that uses the term: of the sample cluster, or, where nothing there has it, one as it is written."""
+    name = iri.removeprefix(NAMESPACE)
+    shown = (f'<p class="{kind}">{html.escape(of[name])}</p>' for kind, of in _samples().items() if name in of)
+    return next(shown, "")
 
 
 def _pointing(iri: str, predicate: str, about: Statements) -> Iterable[str]:
@@ -137,15 +143,17 @@ svg {{ max-width: 100%; height: auto }}
 article {{ border-top: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .5rem 0 }}
 article:target {{ background: color-mix(in srgb, Highlight 20%, transparent) }}
 h3 {{ margin: .25rem 0; font-family: ui-monospace, monospace }} h3 small {{ font-weight: normal; font-family: system-ui }}
-p {{ margin: .25rem 0 }} .example, .sample {{ font-size: 14px; opacity: .8; overflow-wrap: anywhere }}
-.example::before {{ content: "e.g. " }} .sample::before {{ content: "in the sample cluster: " }}
-.sample {{ font-family: ui-monospace, monospace }} .sample::before {{ font-family: system-ui }}
+p {{ margin: .25rem 0 }} .example, .recorded, .written {{ font-size: 14px; opacity: .8; overflow-wrap: anywhere }}
+.example::before {{ content: "e.g. " }} .recorded::before {{ content: "in the sample cluster: " }}
+.written::before {{ content: "as a statement: " }}
+.recorded, .written {{ font-family: ui-monospace, monospace }} .recorded::before, .written::before {{ font-family: system-ui }}
 dl {{ display: grid; grid-template-columns: 8rem 1fr; gap: 0 .5rem; margin: .25rem 0; font-size: 14px }} dd {{ margin: 0 }}
 </style>
 <h1>{title}</h1>
 <p>{description}</p>
 <p>Version {version} · namespace <code>{namespace}</code> · also as <a href="?format=turtle">Turtle</a>,
 <a href="?format=jsonld">JSON-LD</a>, <a href="?format=ntriples">N-Triples</a></p>
+<nav>{contents}</nav>
 {picture}
 {sections}
 </html>"""
