@@ -78,12 +78,13 @@ class Entities:
     # -- changes in ---------------------------------------------------------------------------------------------------
     def upserted(self, change: Upserted) -> None:
         """Take in that an object exists and looks like this; what changes nothing, or comes too late, is passed over."""
-        kind, manifest = change.kind, _unversioned(change.manifest)
+        kind, manifest = change.kind, change.manifest
         graph = self._name(kind, manifest.metadata)
         if manifest.metadata.uid in self._departed:
             return
         entity = self._entities.get(graph)
-        if entity and entity.manifest == manifest:
+        if entity and _same(entity.manifest, manifest):
+            entity.manifest = manifest  # the source keeps this one too
             return
         if entity is None:
             entity = self._entities[graph] = self._begun(graph, kind, manifest)
@@ -191,7 +192,7 @@ class Entities:
                 entity.runs[uid] = supersede(other, metadata, self._clock())
         life = entity.kind.life(entity.manifest)
         node = self._around.object(None, "Node", life.node) if life.node else None
-        if run := advance(entity.runs.get(metadata.uid), metadata.uid, life, node, self._clock()):
+        if run := advance(entity.runs.get(metadata.uid), metadata.uid, life, node, self._clock):
             entity.runs[metadata.uid] = run
 
     def _depart(self, uid: str) -> None:
@@ -208,7 +209,7 @@ class Entities:
 
     def _last_words(self, graph: str, entity: _Entity, change: Gone) -> NodeDocument | None:
         """End the run of an object by its last form; return what it was, or None when it was no entity or cannot be read."""
-        entity.manifest = _unversioned(change.manifest)
+        entity.manifest = change.manifest
         try:
             self._advance(entity)
             if run := entity.runs.get(entity.uid):
@@ -227,11 +228,10 @@ class Entities:
         return next(iter(self._facts.on(domain_topic(namespace))), None)
 
 
-def _unversioned(manifest: Any) -> Manifest:
-    """Drop the resourceVersion, which differs when nothing else does."""
-    metadata = msgspec.structs.replace(manifest.metadata, resourceVersion="")
-    replaced: Manifest = msgspec.structs.replace(manifest, metadata=metadata)
-    return replaced
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two forms of an object differ in nothing but the resourceVersion."""
+    metadata = msgspec.structs.replace(other.metadata, resourceVersion=one.metadata.resourceVersion)
+    return bool(one.metadata == metadata) and bool(one == msgspec.structs.replace(other, metadata=metadata))
 
 
 def _home(kind: Kind) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from queue import Empty, SimpleQueue
 
 from exporters.protocol import Change, Source
 
@@ -19,8 +20,8 @@ class Feed:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._stop = threading.Event()
-        self._moved = threading.Condition()
-        self._waiting: list[Change] = []
+        self._waiting: SimpleQueue[Change | None] = SimpleQueue()  # None: the source has ended
+        self._room = threading.Event()
         self._last: BaseException | None = None
         self._exhausted = False
         self._closed = False
@@ -30,15 +31,20 @@ class Feed:
     @property
     def ended(self) -> bool:
         """Whether everything has been taken, also the error that ended the source."""
-        return self._exhausted and not self._waiting and not self._last
+        return self._exhausted and not self._last
 
     def take(self, timeout: float) -> list[Change]:
         """Return what has come, waiting at most ``timeout`` seconds for something; at the end, raise what the source raised."""
-        with self._moved:
-            self._moved.wait_for(lambda: self._waiting or self._exhausted, timeout)
-            taken, self._waiting = self._waiting, []
-            self._moved.notify()
-        if not taken and self._last:
+        taken: list[Change] = []
+        try:
+            change = None if self._exhausted else self._waiting.get(timeout=timeout)
+            while change is not None:
+                taken.append(change)
+                change = self._waiting.get_nowait()
+            self._exhausted = True
+        except Empty:
+            self._room.set()
+        if not taken and self._last and self._exhausted:
             raise self._last
         return taken
 
@@ -49,26 +55,23 @@ class Feed:
     def close(self) -> None:
         """End the source and wait for it, so that it can be followed anew; what has not been taken is dropped."""
         self.stop()
-        with self._moved:
-            self._closed = True
-            self._moved.notify()
+        self._closed = True
+        self._room.set()
         self._thread.join(_LAST_SECONDS)
 
     def _pump(self) -> None:
-        last: BaseException | None = None
         try:
             for change in self._source.changes(self._stop):
-                if not self._put(change):
+                self._waiting.put(change)
+                self._wait_for_room()
+                if self._closed:
                     return
         except BaseException as error:  # noqa: BLE001  raised again in the thread that takes
-            last = error
-        with self._moved:
-            self._last, self._exhausted = last, True
-            self._moved.notify()
+            self._last = error
+        self._waiting.put(None)
 
-    def _put(self, change: Change) -> bool:
-        with self._moved:
-            self._moved.wait_for(lambda: len(self._waiting) < _BOUND or self._closed)
-            self._waiting.append(change)
-            self._moved.notify()
-            return not self._closed
+    def _wait_for_room(self) -> None:
+        while self._waiting.qsize() >= _BOUND and not self._closed:
+            self._room.clear()
+            if self._waiting.qsize() >= _BOUND and not self._closed:
+                self._room.wait()

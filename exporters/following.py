@@ -20,6 +20,7 @@ import structlog
 from exporters import hosting
 from exporters.context import Surroundings
 from exporters.entities import Entities
+from exporters.keeping import Keeping
 from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
 from exporters.sink import Sink, batched, write
@@ -86,6 +87,7 @@ class Following:
         self._datasources: tuple[Datasource, ...] | None = None  # as last written
         self._written_at: dict[str, float] = {}
         self._progress_at = time.monotonic()
+        self._keeping = Keeping()
         self._aside: set[str] = set()
         self._failing: set[str] = set()
         self._refused: set[str] = set()
@@ -100,6 +102,7 @@ class Following:
             return
         if change.kind.segment not in self._entities.synced:
             self._progress_at = time.monotonic()
+            self._keeping.took(1)
         match change:
             case Aside():
                 self._aside.add(change.kind.segment)
@@ -129,6 +132,8 @@ class Following:
         self._entities.dirty.difference_update(ready)
         self._write(ready)
         self._open_windows(ready)
+        if not self.gathered:
+            self._keeping.gathered()
         self.gathered = True
 
     def _complete(self) -> bool:
@@ -176,6 +181,8 @@ class Following:
             with self._reported(graph):
                 write = self._entities.write(graph, datasources)
                 found += [write] if write else []
+        if not self.gathered:
+            self._keeping.took(len(found))
         return found
 
     def _write(self, graphs: list[str]) -> None:

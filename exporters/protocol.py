@@ -19,10 +19,12 @@ The iterator blocks; it ends soon after ``stop`` is set.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -53,6 +55,18 @@ class Metadata(msgspec.Struct, frozen=True, gc=False):
     deletionGracePeriodSeconds: int | None = None
     labels: dict[str, str] | None = None
     ownerReferences: tuple[OwnerReference, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Hold what thousands of objects say alike once: labels, and the namespace."""
+        if self.labels:
+            msgspec.structs.force_setattr(self, "labels", _shared(tuple(self.labels.items())))
+        if self.namespace:
+            msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
+
+
+@lru_cache(maxsize=8192)
+def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    return dict(labels)
 
 
 class Manifest(Protocol):

@@ -6,11 +6,12 @@ is deleted later; what was found missing has an estimated end (docs/decisions/00
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from exporters.protocol import Life, Metadata
+from exporters.protocol import Clock, Life, Metadata
 from kg.errors import InvalidManifest
 from kg.iris import Iris
 from kg.jsonld import NodeDocument
@@ -18,6 +19,7 @@ from kg.jsonld import NodeDocument
 DELETED = "Deleted"
 LOST = "Lost"
 _BY_ITSELF = frozenset({"Completed", "Failed", "Evicted", "OOMKilled"})
+_KEPT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}Z")  # as Kubernetes writes, too
 _HINT = "write it in RFC 3339: 2026-11-27T21:50:28Z"
 
 
@@ -55,6 +57,8 @@ def moment(written: str) -> str:
     """Return a manifest's time in the form the graph keeps; raises ``InvalidManifest`` for what is not a time with a zone."""
     try:
         read = datetime.fromisoformat(written)
+        if _KEPT.fullmatch(written):
+            return written
         if read.tzinfo is not None:
             return text(read)
     except (ValueError, OverflowError) as error:
@@ -62,10 +66,10 @@ def moment(written: str) -> str:
     raise InvalidManifest("a time has no zone", hint=_HINT)
 
 
-def advance(prior: Run | None, uid: str, life: Life, node: str | None, now: datetime) -> Run | None:
+def advance(prior: Run | None, uid: str, life: Life, node: str | None, clock: Clock) -> Run | None:
     """Return the run as its manifest, which exists, tells it; None while it has not begun.
 
-    What finished by itself stays as it was first told. ``now`` stands in for an end that the manifest does not tell.
+    What finished by itself stays as it was first told. ``clock`` stands in for an end that the manifest does not tell.
     """
     start = moment(life.start) if life.start else (prior.start if prior else None)
     if not start:
@@ -75,7 +79,7 @@ def advance(prior: Run | None, uid: str, life: Life, node: str | None, now: date
     run = Run(uid, start, node=node or (prior.node if prior else None))
     if not life.outcome:
         return run
-    return _ended(run, moment(life.end) if life.end else text(now), life.outcome, estimated=not life.end)
+    return _ended(run, moment(life.end) if life.end else text(clock()), life.outcome, estimated=not life.end)
 
 
 def close(run: Run, metadata: Metadata, observed: datetime, *, estimated: bool) -> Run:

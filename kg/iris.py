@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from kg.errors import InvalidIdentifier
@@ -21,6 +20,7 @@ RESERVED = frozenset({"cluster", "domain", "datasource", "template", "forecast",
 
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "events", "extensions"})
 _KIND = re.compile(r"[a-z][a-z0-9]*")
+_UNRESERVED = re.compile(r"[A-Za-z0-9._~-]+")
 _ENCODED = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
 # The parts that live below an entity: how many segments each takes and which of them are fixed words.
 _BELOW = (
@@ -69,12 +69,13 @@ class Parsed:
     notes: bool = False
 
 
-@lru_cache(maxsize=4096)  # rendering names the same cluster, namespace and node again and again
 def _encode(segment: str) -> str:
     if not segment:
         raise InvalidIdentifier("a segment of an id is empty")
     if segment in {".", ".."}:  # RFC 3986 §5.2.4 would remove them
         raise InvalidIdentifier(f"{segment!r} cannot be a segment of an id")
+    if _UNRESERVED.fullmatch(segment):
+        return segment  # as nearly every name is
     try:
         return quote(segment, safe="-._~")
     except UnicodeEncodeError as error:

@@ -16,10 +16,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
@@ -122,50 +122,79 @@ def lines(document: NodeDocument) -> Lines:
     Absent keys are absent statements; ``None`` is not allowed (``TypeError``), a renderer leaves the key out. An IRI that is
     not one raises ``InvalidDocument``: text from a manifest must not be able to end the statement it stands in.
     """
-    found: set[str] = set()
-    _node(document, found, _context())
+    found: list[str] = []
+    _node(document, found)
     return frozenset(found)
 
 
-def _node(document: NodeDocument, found: set[str], context: _Context) -> str:
+def _node(document: NodeDocument, found: list[str]) -> str:
     subject = _iri(document["id"], "id")
     for term, value in document.items():
         if term in ("id", "@context"):
             continue
-        values = value if isinstance(value, list | tuple) else (value,)
-        if term == "type":
-            found.update(f"{subject} <{_RDF_TYPE}> <{context.expand(kind)}> ." for kind in values)
-            continue
-        key = context.key(term)
-        for each in values:
-            other = _value(each, key, found, context)
-            first, last = (other, subject) if key.reverse else (subject, other)
-            found.add(f"{first} <{key.predicate}> {last} .")
+        plan = _plan(term)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            other = plan.write(each) if type(each) is str or not isinstance(each, Mapping) else _node(each, found)
+            if plan.reverse:
+                found.append(f"{other}{plan.predicate}{subject} .")
+            else:
+                found.append(f"{subject}{plan.predicate}{other} .")
     return subject
 
 
-def _value(value: Any, key: _Key, found: set[str], context: _Context) -> str:
-    if isinstance(value, Mapping):
-        return _node(value, found, context)
-    coercion = key.coercion
-    if coercion == "@id":
-        return _iri(value, key.predicate)
-    if coercion == "@vocab":
-        meaning = context.keys.get(value)
-        return _iri(meaning.predicate if meaning else context.expand(value), key.predicate)
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How the statements of one term are written, settled once: the text between the two ends, and what writes a value."""
+
+    predicate: str
+    reverse: bool
+    write: Callable[[Any], str]
+
+
+@lru_cache(maxsize=1024)  # a term that is none of the context's may be any word
+def _plan(term: str) -> _Plan:
+    context = _context()
+    if term == "type":
+        return _Plan(f" <{_RDF_TYPE}> ", reverse=False, write=cache(lambda kind: f"<{context.expand(kind)}>"))
+    key = context.key(term)
+    return _Plan(f" <{key.predicate}> ", key.reverse, _writer(key, context))
+
+
+def _writer(key: _Key, context: _Context) -> Callable[[Any], str]:
+    """Return what writes a value of ``key`` that is no node document; the same words and IRIs come again and again."""
+    if key.coercion == "@id":
+        return lru_cache(maxsize=4096)(partial(_iri, term=key.predicate))
+    if key.coercion == "@vocab":
+
+        @lru_cache(maxsize=1024)
+        def word(value: str) -> str:
+            meaning = context.keys.get(value)
+            return _iri(meaning.predicate if meaning else context.expand(value), key.predicate)
+
+        return word
+    return partial(_scalar, f"^^<{key.coercion}>" if key.coercion else "")
+
+
+def _scalar(typed: str, value: Any) -> str:
+    """Write a literal; ``typed`` is its datatype as it stands behind the quotes, empty for the one that JSON's value has."""
+    if isinstance(value, str):
+        return literal(value) + typed
     if isinstance(value, bool):
-        return f'"{"true" if value else "false"}"^^<{coercion or _XSD + "boolean"}>'
+        return f'"{"true" if value else "false"}"{typed or _BOOLEAN}'
     if isinstance(value, int):
-        return f'"{value}"^^<{coercion or _XSD + "integer"}>'
+        return f'"{value}"{typed or _INTEGER}'
     if isinstance(value, Decimal):
-        return f'"{decimal_text(value)}"^^<{coercion or _XSD + "decimal"}>'
-    if not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} is not a value of a node document")
-    return f"{literal(value)}^^<{coercion}>" if coercion else literal(value)
+        return f'"{decimal_text(value)}"{typed or _DECIMAL}'
+    raise TypeError(f"{type(value).__name__} is not a value of a node document")
+
+
+_BOOLEAN, _INTEGER, _DECIMAL = (f"^^<{_XSD}{name}>" for name in ("boolean", "integer", "decimal"))
 
 
 def literal(text: str) -> str:
     """Write a plain literal as canonical N-Triples has it."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return f'"{text.translate(_ESCAPES)}"'
 
 
@@ -178,6 +207,7 @@ def _iri(text: str, term: str) -> str:
     return f"<{text}>"
 
 
+@lru_cache(maxsize=4096)  # replicas ask for the same
 def decimal_text(value: Decimal) -> str:
     """Write a decimal in the canonical form of xsd:decimal that the engine keeps: no exponent, no trailing zero."""
     text = format(value, "f")

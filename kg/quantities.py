@@ -52,6 +52,7 @@ def pieces(written: Written) -> int:
     return whole(quantity(written))
 
 
+@lru_cache(maxsize=4096)  # replicas ask for the same
 def whole(value: Decimal) -> int:
     """Round up to a whole number of bytes or devices."""
     return int(value.to_integral_value(ROUND_CEILING))

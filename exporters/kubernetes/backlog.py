@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 
 from exporters.protocol import Change, Gone, Upserted
 
+LOT = 256
+"""Changes that are taken at once: a lock and a wake-up for each would cost more than the change itself."""
+
 
 @dataclass(slots=True)
 class _Slot:
@@ -28,7 +31,9 @@ class Backlog:
         self._capacity = capacity
         self._slots: deque[_Slot] = deque()
         self._upserts: dict[str, _Slot] = {}  # the waiting Upserted that a newer one may replace
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
         self._closed = False
         self._failure: BaseException | None = None
 
@@ -38,12 +43,13 @@ class Backlog:
         After ``close`` it drops what it is given: nobody will take it.
         """
         uid = change.manifest.metadata.uid if isinstance(change, Upserted | Gone) else None
-        with self._changed:
+        with self._lock:
             waiting = self._upserts.get(uid) if uid and isinstance(change, Upserted) else None
             if waiting is not None:
                 waiting.change = change
                 return
-            self._changed.wait_for(lambda: self._closed or len(self._slots) < self._capacity)
+            while len(self._slots) >= self._capacity and not self._closed:
+                self._room.wait()
             if not self._closed:
                 self._append(change, uid)
 
@@ -54,35 +60,34 @@ class Backlog:
             self._upserts[uid] = slot
         elif uid:
             self._upserts.pop(uid, None)  # what comes after the end of an object stands behind it
-        self._changed.notify_all()
+        self._arrived.notify()
 
-    def take(self, timeout: float) -> Change | None:
-        """Return the oldest change, or None after ``timeout`` seconds without one. Raises what ``fail`` was given."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._slots or self._failure, timeout)
+    def take(self, timeout: float) -> list[Change]:
+        """Return the oldest changes, ``LOT`` at most; none after ``timeout`` seconds without one. Raises what ``fail`` was given."""
+        with self._lock:
+            self._arrived.wait_for(lambda: self._slots or self._failure, timeout)
             if self._failure:
                 raise self._failure
-            if not self._slots:
-                return None
-            slot = self._slots.popleft()
-            if slot.uid and self._upserts.get(slot.uid) is slot:
-                del self._upserts[slot.uid]
-            self._changed.notify_all()
-            return slot.change
+            lot = [self._slots.popleft() for _ in range(min(LOT, len(self._slots)))]
+            for slot in lot:
+                if slot.uid and self._upserts.get(slot.uid) is slot:
+                    del self._upserts[slot.uid]
+            self._room.notify_all()
+        return [slot.change for slot in lot]
 
     def age(self) -> float:
         """Return how many seconds the oldest waiting change has waited; 0 when none does."""
-        with self._changed:
+        with self._lock:
             return time.monotonic() - self._slots[0].since if self._slots else 0.0
 
     def fail(self, error: BaseException) -> None:
         """Let the next ``take`` raise ``error``: a reflector cannot go on."""
-        with self._changed:
+        with self._lock:
             self._failure = error
-            self._changed.notify_all()
+            self._arrived.notify()
 
     def close(self) -> None:
         """Release every ``put`` that blocks; later ones drop what they are given."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            self._room.notify_all()

@@ -85,9 +85,7 @@ class KubernetesSource:
             thread.start()
         try:
             while not stop.is_set():
-                change = backlog.take(_POLL)
-                if change is not None:
-                    yield change
+                yield from backlog.take(_POLL)
         finally:
             backlog.close()
             for each in reflectors:
