@@ -42,13 +42,24 @@ _RESERVE = 4 << 20  # bytes that taking back a batch of single writes needs, wit
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
-_INSERT_LOG = "INSERT INTO log (generation, graph, owner, before, after, at) VALUES (?, ?, ?, ?, ?, ?)"
+_ROWS = 1000
+
+
+def _from_rows(columns: int) -> str:
+    """Return the SELECT that reads rows out of one JSON text: a statement for many, since after each another thread runs."""
+    read = ", ".join(f"json_extract(value, '$[{each}]')" for each in range(columns))
+    return f"SELECT {read} FROM json_each(?)"  # noqa: S608 - numbers
+
+
+_INSERT_ROWS = f"INSERT INTO log (generation, graph, owner, before, after, at) {_from_rows(6)}"
+_INSERT_ENTRIES = f"INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) {_from_rows(5)}"
 _INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
 _DELETE_ENTRY = "DELETE FROM graphs WHERE graph = ?"
 _SETTLE = "UPDATE settled SET generation = ?"
 _SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
 _SELECT_MANY = """
-SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph IN (SELECT value FROM json_each(?))
+SELECT json_group_array(json_array(graph, digest, owner, generation, changed))
+FROM graphs WHERE graph IN (SELECT value FROM json_each(?))
 """
 _SELECT_ENTRIES = """
 SELECT graph, digest, owner, generation, changed FROM graphs
@@ -108,9 +119,14 @@ class ChangeLog:
         self._reserve.hold()
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
-            self._writer.executemany(_INSERT_LOG, map(_row, changes))
+            self._insert(_INSERT_ROWS, [_row(each) for each in changes])
             self._writer.executemany(_DELETE_ENTRY, gone)
-            self._writer.executemany(_INSERT_ENTRY, there)
+            self._insert(_INSERT_ENTRIES, there)
+
+    def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert many rows with one statement each thousand: after each, another thread may take Python's lock."""
+        for start in range(0, len(rows), _ROWS):
+            self._writer.execute(statement, (json.dumps(rows[start : start + _ROWS]),))
 
     def take_back(self, settled: int) -> None:
         """Forget what came after ``settled`` and was never committed: the entries are again what the log before says.
@@ -198,8 +214,8 @@ class ChangeLog:
 
     def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
         """Return what is recorded about some graphs, by graph; those that do not exist are absent."""
-        rows = self._read(_SELECT_MANY, (json.dumps(list(graphs)),))
-        return {row[0]: _entry(row) for row in rows}
+        ((found,),) = self._read(_SELECT_MANY, (json.dumps(list(graphs)),))
+        return {row[0]: _entry(row) for row in json.loads(found)}
 
     def entries(self, *, owner: str | None, prefix: str, after: str, limit: int | None) -> list[GraphEntry]:
         """List graphs in the order of their IRIs."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from kg.errors import StoreFull, StoreUnavailable
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_COARSEST = 2_100_000_000  # nanoseconds between two ticks of a file system's clock, at most
 
 
 def unavailable(what: str, error: Exception) -> StoreUnavailable:
@@ -59,11 +61,17 @@ class Reserve:
 
 
 class Wal:
-    """The write-ahead log of the RocksDB in ``folder``."""
+    """The write-ahead log of the RocksDB in ``folder``.
+
+    Its files are kept open, and the folder is listed again only when it has changed: each call of the system lets other threads run
+    first, so a sync that makes forty of them waits for Python's lock forty times.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._files: dict[str, int] = {}
         self._synced: dict[str, int] = {}
+        self._listed: int | None = None  # when the folder changed last before it was listed; None: open everything anew
 
     @property
     def size(self) -> int:
@@ -72,14 +80,33 @@ class Wal:
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk: one commit can rotate the files, so each one that has grown is synced."""
-        sizes = self._sizes()
-        grown = [name for name, size in sizes.items() if self._synced.get(name) != size]
-        for name in grown:
-            with suppress(FileNotFoundError):  # flushed to a table meanwhile, which the engine syncs itself
-                _sync(self._folder / name, os.fdatasync)
-        if not sizes.keys() <= self._synced.keys():  # a new file is lost with its directory entry
+        new = self._list()
+        before, sizes = self._synced, {}
+        for name, file in self._files.items():
+            sizes[name] = os.fstat(file).st_size
+            if before.get(name) != sizes[name]:
+                os.fdatasync(file)
+        if new:  # a new file is lost with its directory entry
             _sync(self._folder, os.fsync)
         self._synced = sizes
+
+    def _list(self) -> bool:
+        """Open what is new in the folder, let go of what is gone (written to a table, which the engine syncs); True for new files."""
+        if self._listed is None:
+            self.close()
+        changed = self._folder.stat().st_mtime_ns
+        if changed == self._listed:
+            return False
+        lately = time.time_ns() - changed < _COARSEST
+        there = self._sizes().keys()
+        for name in self._files.keys() - there:
+            os.close(self._files.pop(name))
+        new = sorted(there - self._files.keys())
+        for name in new:
+            with suppress(FileNotFoundError):
+                self._files[name] = os.open(self._folder / name, os.O_RDONLY | os.O_CLOEXEC)
+        self._listed = 0 if lately else changed  # what comes within one tick of the file system's clock would not show
+        return bool(new)
 
     def measure(self) -> int:
         """Return the size of the log as it is now, in bytes."""
@@ -87,7 +114,12 @@ class Wal:
 
     def forget(self) -> None:
         """Take nothing for synced any more."""
-        self._synced = {}
+        self._synced, self._listed = {}, None
+
+    def close(self) -> None:
+        """Let go of the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
 
     def _sizes(self) -> dict[str, int]:
         found: dict[str, int] = {}

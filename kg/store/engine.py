@@ -127,6 +127,7 @@ class Engine:
     def close(self) -> None:
         """Let go of the engine."""
         self._opened = None
+        self._wal.close()
 
 
 def lines_of(store: ox.Store, graph: str) -> Lines:
