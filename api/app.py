@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
-import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -15,9 +12,10 @@ from starlette.middleware.cors import CORSMiddleware
 
 from api import openapi, problems
 from api.assembly import Parts
-from api.compression import Compression
-from api.hot import Hot
+from api.compression import Compression, Message, Receive, Scope, Send
+from api.hot import Application, Hot
 from api.metrics import Metrics
+from api.request_ids import request_id as id_of_request
 from api.routes import (
     admin,
     audit,
@@ -41,17 +39,12 @@ from api.routes import (
 )
 from queries.catalogue import Catalogue
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-
 EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
            "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id"]  # fmt: skip
 """Headers that scripts of other origins may read."""
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-def create_app(parts: Parts) -> FastAPI:
+def create_app(parts: Parts) -> Application:
     """Build the application over ``parts``; it closes them when the server ends."""
 
     @asynccontextmanager
@@ -96,19 +89,28 @@ def create_app(parts: Parts) -> FastAPI:
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     app.add_middleware(Compression)
-    if parts.asking:
-        app.add_middleware(Hot, parts=parts, asking=parts.asking, metrics=app.state.metrics)
-    if parts.settings.cors:
-        app.add_middleware(CORSMiddleware, allow_origins=parts.settings.cors, allow_methods=["*"], allow_headers=["*"],
-                           expose_headers=EXPOSED)  # fmt: skip
+    origins = parts.settings.cors
+    if origins:
+        app.add_middleware(_OtherOrigins, origins=origins)
     app.add_middleware(Observed, metrics=app.state.metrics)
-    return app
+    if not parts.asking:
+        return app
+    return Hot(
+        app, parts, parts.asking, app.state.metrics, lambda each: _OtherOrigins(each, origins) if origins else each
+    )
+
+
+class _OtherOrigins(CORSMiddleware):
+    """Lets scripts of ``origins`` read answers."""
+
+    def __init__(self, app: Application, origins: tuple[str, ...]) -> None:
+        super().__init__(app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED)
 
 
 class Observed:
     """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], metrics: Metrics) -> None:
+    def __init__(self, app: Application, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
 
@@ -117,13 +119,13 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        request_id = _request_id(scope)
-        scope["request_id"] = request_id
+        sent = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+        scope["request_id"] = request_id = id_of_request(sent)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         began = time.perf_counter()
         status = 500
 
-        async def tell(message: MutableMapping[str, Any]) -> None:
+        async def tell(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -136,10 +138,3 @@ class Observed:
             route = getattr(scope.get("route"), "path", "unmatched")
             self._metrics.observe(scope["method"], route, status, time.perf_counter() - began)
             structlog.contextvars.unbind_contextvars("request_id")
-
-
-def _request_id(scope: Scope) -> str:
-    for name, value in scope["headers"]:
-        if name == b"x-request-id" and _REQUEST_ID.fullmatch(sent := value.decode("latin-1")):
-            return str(sent)
-    return uuid.uuid4().hex

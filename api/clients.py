@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from kg.errors import DrumlinError, QueryRejected, ReaderLost, Throttled
 
@@ -18,10 +16,17 @@ WINDOW = 60.0
 _MANY = 1000  # clients, above which those that ask for nothing are forgotten
 
 
-class _Client:
+class Client:
+    """One client: how many of its queries run, and when some had to be killed."""
+
     def __init__(self) -> None:
         self.running = 0
         self.killed: deque[float] = deque()
+
+    def fail(self, error: DrumlinError) -> None:
+        """Note how a query of it failed."""
+        if _killed(error):
+            self.killed.append(time.monotonic())
 
 
 class Clients:
@@ -29,35 +34,29 @@ class Clients:
 
     def __init__(self, *, concurrent: int, kills: int) -> None:
         self._concurrent, self._kills = concurrent, kills
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, Client] = {}
 
-    @contextmanager
-    def query(self, address: str) -> Iterator[None]:
-        """Count a query of a client while it runs; raises ``Throttled`` when it has enough already."""
-        client = self._admitted(address)
-        client.running += 1
-        try:
-            yield
-        except (QueryRejected, ReaderLost) as error:
-            if killed(error):
-                client.killed.append(time.monotonic())
-            raise
-        finally:
-            client.running -= 1
-
-    def _admitted(self, address: str) -> _Client:
-        now = time.monotonic()
+    def admit(self, address: str) -> Client:
+        """Return the client whose query may run: count it in ``running`` meanwhile. Raises ``Throttled`` when it has enough already."""
         if len(self._clients) > _MANY:
             self._clients = {name: each for name, each in self._clients.items() if each.running or each.killed}
-        client = self._clients.setdefault(address, _Client())
-        while client.killed and client.killed[0] < now - WINDOW:
-            client.killed.popleft()
+        client = self._clients.get(address)
+        if client is None:
+            client = self._clients[address] = Client()
         if client.running >= self._concurrent:
             raise Throttled(
                 f"{client.running} queries of this client are running; the limit is {self._concurrent}",
                 hint="wait for some of them to end",
                 detail={"limit": self._concurrent, "retryAfter": 1},
             )
+        if client.killed:
+            self._check_kills(client)
+        return client
+
+    def _check_kills(self, client: Client) -> None:
+        now = time.monotonic()
+        while client.killed and client.killed[0] < now - WINDOW:
+            client.killed.popleft()
         if len(client.killed) >= self._kills:
             seconds = math.ceil(client.killed[0] + WINDOW - now)
             raise Throttled(
@@ -65,9 +64,8 @@ class Clients:
                 hint=f"ask again in {seconds} s, for less at a time",
                 detail={"limit": self._kills, "retryAfter": max(1, seconds)},
             )
-        return client
 
 
-def killed(error: DrumlinError) -> bool:
+def _killed(error: DrumlinError) -> bool:
     """Tell whether a query's end cost a reader: its deadline, its memory, a crash."""
     return isinstance(error, ReaderLost) or (isinstance(error, QueryRejected) and error.reason in ("timeout", "memory"))

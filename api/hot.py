@@ -1,4 +1,4 @@
-"""``/sparql`` without a framework: queries are read, looked up and answered here, before FastAPI routes anything.
+"""``/sparql`` without a framework: queries are read, looked up and answered here, in front of the application.
 
 A result of up to 64 KB is kept until the next write, under the query's text, its dataset, its format and what the caller may see;
 asked for again it costs a look-up. The same query asked by several clients at once runs once. What cannot be kept (NOW, RAND,
@@ -8,238 +8,232 @@ asked for again it costs a look-up. The same query asked by several clients at o
 from __future__ import annotations
 
 import asyncio
-import re
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, MutableMapping
+import time
+from collections.abc import Awaitable, Callable
 from copy import copy
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import structlog
 from fastapi import Request
 
+from api import compression
 from api.assembly import Parts
 from api.bodies import body_of
 from api.clients import Clients
+from api.compression import Coding, Headers, Receive, Scope, Send
+from api.departures import Departures
 from api.metrics import Metrics
-from api.problems import error_response
-from api.result_cache import MAX_ENTRY, Entry, ResultCache, content_type, entry
-from api.routes.sparql import result_type
+from api.problems import crash_response, error_response
+from api.readings import Reading, Readings
+from api.request_ids import request_id
+from api.result_cache import MAX_ENTRY, Entry, ResultCache, head
 from kg.errors import DrumlinError, Throttled
-from kg.sparql import gate, protocol
-from kg.store.protocol import Visible
-from kg.store.reader_answers import Asking, AsyncChunks, Question
+from kg.store.reader_answers import Asking
+from kg.store.reader_lines import AsyncChunks
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _CACHE_BYTES = 64 * 1024 * 1024
-_READINGS = 4096  # requests whose reading is remembered
-_LONGEST_READING = 8192  # bytes of a request that is worth remembering
-_WATCH_AFTER = 0.1  # seconds until it is noticed that a client has left
-_CHANGING = re.compile(r"\b(?:NOW|RAND|UUID|STRUUID|BNODE|SERVICE)\b", re.IGNORECASE)
+_SLACK = 65_536  # bytes of a body beyond the query: the other fields of its form
 
 log = structlog.get_logger(__name__)
-
-
-class _Route:
-    """How the request is named in metrics, as a route of FastAPI would."""
-
-    path = "/sparql"
-
+_coding_of = lru_cache(64)(compression.wanted)
 
 _Landing = asyncio.Future[Entry | DrumlinError | None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What a request asks. ``key`` is None when the result may not be kept."""
-
-    question: Question
-    key: tuple[Any, ...] | None
-
-
 class Hot:
-    """Answers queries to ``/sparql`` from readers; passes everything else on (ASGI)."""
+    """Answers queries to ``/sparql`` from readers; passes everything else on (ASGI).
+
+    ``around`` wraps what answers them: the application's own middlewares do not see them.
+    """
 
     def __init__(
-        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], parts: Parts, asking: Asking, metrics: Metrics
+        self,
+        app: Application,
+        parts: Parts,
+        asking: Asking,
+        metrics: Metrics,
+        around: Callable[[Application], Application],
     ) -> None:
-        self._app, self._parts, self._asking, self._metrics = app, parts, asking, metrics
+        self._app, self._store, self._asking, self._metrics = app, parts.store, asking, metrics
         settings = parts.settings
+        self._longest = settings.query_bytes + _SLACK
+        self._answering = around(self._serve)
+        self._readings = Readings(settings, asking)
         self._cache = ResultCache(_CACHE_BYTES)
         self._clients = Clients(concurrent=settings.query_concurrency, kills=settings.query_kills)
-        self._readings: OrderedDict[tuple[Any, ...], _Reading] = OrderedDict()
-        self._flights: dict[tuple[Any, ...], _Landing] = {}
+        self._departures = Departures()
+        self._flights: dict[tuple[Any, ...], list[_Landing]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or pass on."""
-        if scope["type"] != "http" or scope["path"] != "/sparql" or not _is_query(scope):
+        if scope["type"] == "http" and scope["path"] == "/sparql" and _is_query(scope):
+            await self._answering(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
-        scope["route"] = _Route
-        try:
-            await self._answer(scope, receive, send)
-        except DrumlinError as error:
-            await error_response(Request(scope), error)(scope, receive, send)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        reply = _Reply(scope, receive, send)
+        try:
+            await self._answer(scope, receive, reply)
+        except DrumlinError as error:
+            await reply.error(error)
+        except Exception as error:
+            if reply.status:
+                raise
+            await reply.crash(error)
+        finally:
+            self._metrics.observe(scope["method"], "/sparql", reply.status or 499, time.perf_counter() - began)
+
+    async def _answer(self, scope: Scope, receive: Receive, reply: _Reply) -> None:
         body = b""
         if scope["method"] == "POST":
-            body = await body_of(Request(scope, receive), self._parts.settings.query_bytes + 65_536)
-        reading = self._read(scope, body)
-        if reading.key is not None and (found := self._cache.get(self._parts.store.generation, reading.key)):
+            body = await body_of(Request(scope, receive), self._longest)
+        reading = self._readings.read(scope["method"], scope["query_string"], reply.asked, body)
+        if reading.key is not None and (found := self._cache.get(self._store.generation, reading.key)):
             self._metrics.cached("hit")
-            await _send_entry(scope, send, found)
+            await reply.entry(found)
             return
-        watch = _Watch(receive)
+        structlog.contextvars.bind_contextvars(request_id=reply.id)
+        leaving = self._departures.watch(receive)
         try:
-            await self._run(scope, reading, send)
+            await self._run(scope, reading, reply)
         except asyncio.CancelledError:
-            if not watch.left:
+            if not leaving.left:
                 raise
         finally:
-            watch.end()
+            leaving.end()
 
-    def _read(self, scope: Scope, body: bytes) -> _Reading:
-        """Read a request: parameters, gate, format. One that came before is not read again."""
-        headers = dict(scope["headers"])
-        accept, kind = headers.get(b"accept"), headers.get(b"content-type")
-        raw = (scope["method"] == "POST", scope["query_string"], accept, kind, body)
-        if (found := self._readings.get(raw)) is not None:
-            self._readings.move_to_end(raw)
-            return found
-        settings = self._parts.settings
-        method = "POST" if scope["method"] == "POST" else "GET"
-        sent = protocol.read_query(method, scope["query_string"], kind and kind.decode("latin-1"), body)
-        gated = gate.check(sent.query, max_bytes=settings.query_bytes)
-        media_type = result_type(accept and accept.decode("latin-1"), sent.format, protocol.offered(gated.form))
-        visible: Visible | None = None
-        question = self._asking.question(
-            gated.text, media_type=media_type, dataset=sent.dataset, base=settings.base, timeout=sent.seconds
-        )
-        keep = not _CHANGING.search(gated.text)
-        reading = _Reading(question, (visible, gated.text, sent.dataset, media_type) if keep else None)
-        if len(body) + len(scope["query_string"]) <= _LONGEST_READING:
-            self._readings[raw] = reading
-            if len(self._readings) > _READINGS:
-                self._readings.popitem(last=False)
-        return reading
-
-    async def _run(self, scope: Scope, reading: _Reading, send: Send) -> None:
+    async def _run(self, scope: Scope, reading: Reading, reply: _Reply) -> None:
         """Run a query, or share the result of one that is running already and came at the same generation."""
-        flight = (self._parts.store.generation, reading.key, reading.question.timeout)
+        flight = (self._store.generation, reading.key, reading.question.timeout)
         if reading.key is None:
-            await self._ask(scope, reading, send, None)
-        elif (landing := self._flights.get(flight)) is not None:
-            made = await asyncio.shield(landing)
+            await self._ask(scope, reading, reply, None)
+        elif (waiting := self._flights.get(flight)) is not None:
+            landing = asyncio.get_running_loop().create_future()
+            waiting.append(landing)
+            made = await landing
             if isinstance(made, DrumlinError):  # each raises its own, since a raised one keeps its traceback
                 raise copy(made)
             if made is None:  # it is too large to share, or its client left
-                await self._ask(scope, reading, send, None)
+                await self._ask(scope, reading, reply, None)
                 return
             self._metrics.cached("shared")
-            await _send_entry(scope, send, made)
+            await reply.entry(made)
         else:
-            landing = self._flights[flight] = asyncio.get_running_loop().create_future()
-            landing.add_done_callback(lambda _: self._flights.pop(flight))
+            waiting = self._flights[flight] = []
             try:
-                await self._ask(scope, reading, send, landing)
+                await self._ask(scope, reading, reply, waiting)
             except DrumlinError as error:
-                landing.set_result(None if isinstance(error, Throttled) else copy(error))
+                _land(waiting, None if isinstance(error, Throttled) else error)
                 raise
             finally:
-                if not landing.done():
-                    landing.set_result(None)
+                del self._flights[flight]
+                _land(waiting, None)
 
-    async def _ask(self, scope: Scope, reading: _Reading, send: Send, landing: _Landing | None) -> None:
+    async def _ask(self, scope: Scope, reading: Reading, reply: _Reply, waiting: list[_Landing] | None) -> None:
         self._metrics.cached("miss" if reading.key is not None else "uncacheable")
-        with self._clients.query(scope["client"][0] if scope.get("client") else ""):
+        client = self._clients.admit(scope["client"][0] if scope.get("client") else "")
+        client.running += 1
+        try:
             chunks = await self._asking.ask(reading.question)
             try:
-                whole = chunks.whole()
-                if whole is None or len(whole) > MAX_ENTRY:
-                    if landing is not None:
-                        landing.set_result(None)
-                    await _stream(scope, send, chunks, whole, reading.question.media_type)
-                    return
-                made = entry(whole, reading.question.media_type, chunks.generation, keep=reading.key is not None)
-                if reading.key is not None:
-                    self._cache.put(chunks.generation, reading.key, made)
-                if landing is not None:
-                    landing.set_result(made)
-                await _send_entry(scope, send, made)
+                await self._send(chunks, reading, reply, waiting)
             finally:
                 chunks.close()
-
-
-async def _stream(scope: Scope, send: Send, chunks: AsyncChunks, whole: bytes | None, media_type: str) -> None:
-    """Send a result as it is made; one that fails on the way is cut, since a 200 has been said."""
-    headers = [
-        (b"content-type", content_type(media_type)),
-        (b"x-drumlin-generation", str(chunks.generation).encode()),
-        (b"cache-control", b"no-cache"),
-        (b"vary", b"Accept"),
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    if scope["method"] != "HEAD":
-        if whole is not None:
-            await send({"type": "http.response.body", "body": whole, "more_body": True})
-        try:
-            async for part in chunks:
-                await send({"type": "http.response.body", "body": part, "more_body": True})
         except DrumlinError as error:
-            log.warning("result_cut", error=str(error))
-            return  # without an end, so that the server cuts the connection
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+            client.fail(error)
+            raise
+        finally:
+            client.running -= 1
+
+    async def _send(self, chunks: AsyncChunks, reading: Reading, reply: _Reply, waiting: list[_Landing] | None) -> None:
+        whole = chunks.whole()
+        if whole is None or len(whole) > MAX_ENTRY:
+            _land(waiting, None)
+            await reply.stream(chunks, whole, head(reading.question.media_type, chunks.generation, keep=True))
+            return
+        made = Entry(whole, reading.question.media_type, chunks.generation, keep=reading.key is not None)
+        if reading.key is not None:
+            self._cache.put(chunks.generation, reading.key, made)
+        _land(waiting, made)
+        await reply.entry(made)
 
 
-async def _send_entry(scope: Scope, send: Send, made: Entry) -> None:
-    """Send a whole result, or only say that the client has it already (304)."""
-    body = made.body
-    if any(name == b"if-none-match" and _matches(value, made.etag) for name, value in scope["headers"]):
-        headers = [each for each in made.headers if each[0] != b"content-type"]
-        await send({"type": "http.response.start", "status": 304, "headers": headers})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-        return
-    headers = [*made.headers, (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    body = b"" if scope["method"] == "HEAD" else body
-    await send({"type": "http.response.body", "body": body, "more_body": False})
-
-
-def _matches(known: bytes, etag: bytes) -> bool:
-    return known.strip() == b"*" or etag in (each.strip().removeprefix(b"W/") for each in known.split(b","))
+def _land(waiting: list[_Landing] | None, made: Entry | DrumlinError | None) -> None:
+    """Tell those who wait for the same result; once."""
+    while waiting:
+        landing = waiting.pop()
+        if not landing.done():
+            landing.set_result(copy(made) if isinstance(made, DrumlinError) else made)
 
 
 def _is_query(scope: Scope) -> bool:
     return scope["method"] == "POST" or (scope["method"] in ("GET", "HEAD") and b"query=" in scope["query_string"])
 
 
-class _Watch:
-    """Cancels the task that made it when the client leaves; looks for that only after a while, since most are answered sooner."""
+class _Reply:
+    """The answer to one request. ``status`` is 0 until something was sent; ``asked`` are the request's headers."""
 
-    def __init__(self, receive: Receive) -> None:
-        self.left = False
-        self._receive = receive
-        self._asking = asyncio.current_task()
-        self._watching: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER, self._begin)
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._scope, self._receive, self._send = scope, receive, send
+        self.asked: dict[bytes, bytes] = dict(scope["headers"])
+        self.id = scope["request_id"] = request_id(self.asked.get(b"x-request-id"))
+        self.status = 0
+        self._id = (b"x-request-id", self.id.encode())
 
-    def _begin(self) -> None:
-        self._watching = asyncio.create_task(self._watch())
+    async def entry(self, made: Entry) -> None:
+        """Send a whole result, or only say that the client has it already (304)."""
+        known = self.asked.get(b"if-none-match")
+        if known is not None and (headers := made.unchanged(known)) is not None:
+            await self._start(304, headers)
+            await self._body(b"")
+            return
+        accepted = self.asked.get(b"accept-encoding")
+        form = made.form(None if accepted is None else _coding_of(accepted))
+        await self._start(200, form.headers)
+        await self._body(form.body)
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.left = True
-        if self._asking:
-            self._asking.cancel()
+    async def stream(self, chunks: AsyncChunks, whole: bytes | None, headers: Headers) -> None:
+        """Send a result as it is made; one that fails on the way is cut, since a 200 has been said."""
+        coding: Coding | None = _coding_of(self.asked.get(b"accept-encoding"))
+        packer = None if coding is None else compression.packer(coding)
+        await self._start(200, headers if coding is None else compression.coded_headers(headers, coding, None))
+        if self._scope["method"] == "HEAD":
+            await self._body(b"")
+            return
+        try:
+            if whole is not None:
+                await self._body(whole if packer is None else packer.compress(whole), more=True)
+            async for part in chunks:
+                await self._body(part if packer is None else packer.compress(part) + packer.so_far(), more=True)
+        except DrumlinError as error:
+            log.warning("result_cut", error=str(error))
+            return  # without an end, so that the server cuts the connection
+        await self._body(b"" if packer is None else packer.flush())
 
-    def end(self) -> None:
-        """Look no longer."""
-        self._timer.cancel()
-        if self._watching:
-            self._watching.cancel()
+    async def error(self, error: DrumlinError) -> None:
+        """Send a problem document."""
+        structlog.contextvars.bind_contextvars(request_id=self.id)
+        response = error_response(Request(self._scope), error)
+        await self._start(response.status_code, response.raw_headers)
+        await self._body(bytes(response.body))
+
+    async def crash(self, error: Exception) -> None:
+        """Log an unexpected error and say no more than that there was one."""
+        structlog.contextvars.bind_contextvars(request_id=self.id)
+        response = crash_response(Request(self._scope), error)
+        await self._start(response.status_code, response.raw_headers)
+        await self._body(bytes(response.body))
+
+    async def _start(self, status: int, headers: Headers) -> None:
+        self.status = status
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, self._id]})
+
+    async def _body(self, body: bytes, *, more: bool = False) -> None:
+        if self._scope["method"] == "HEAD":
+            body = b""
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})

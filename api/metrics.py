@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -12,7 +13,7 @@ from api.assembly import Parts
 from api.store_metrics import StoreMetrics
 from exporters.kubernetes.informer import KindStatus
 from kg.store.embedded import EmbeddedStore
-from kg.store.reader_answers import Ended
+from kg.store.questions import Ended
 from kg.store.readers import Readers
 
 
@@ -45,6 +46,10 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        # Finding a sample by its labels takes longer than counting.
+        self._of = lru_cache(1024)(self._find)
+        self._by_cache = lru_cache(16)(self._cached.labels)
+        self._by_outcome = lru_cache(16)(self._queries.labels)
         if parts.asking:
             parts.asking.observe(self._query_ended)
         if isinstance(parts.store, EmbeddedStore):
@@ -53,15 +58,19 @@ class Metrics:
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._seconds.labels(route).observe(seconds)
+        counter, histogram = self._of(method, route, status)
+        counter.inc()
+        histogram.observe(seconds)
+
+    def _find(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return self._requests.labels(method, route, str(status)), self._seconds.labels(route)
 
     def cached(self, result: str) -> None:
         """Count what the result cache did for one query."""
-        self._cached.labels(result).inc()
+        self._by_cache(result).inc()
 
     def _query_ended(self, ended: Ended) -> None:
-        self._queries.labels(ended.outcome).inc()
+        self._by_outcome(ended.outcome).inc()
         self._waited.observe(ended.waited)
         self._ran.observe(ended.ran)
 

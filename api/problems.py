@@ -80,6 +80,8 @@ def problem_of(error: DrumlinError) -> dict[str, Any]:
     }
     if error.hint:
         body["hint"] = error.hint
+    if isinstance(error, errors.QueryRejected):
+        body["reason"] = error.reason
     if isinstance(error, errors.ShapeViolation):
         body["violations"] = [
             _present(msgspec.structs.asdict(each) if isinstance(each, msgspec.Struct) else each)
@@ -136,6 +138,18 @@ def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
     return sorted({"OPTIONS"}.union(*(getattr(each, "methods", None) or () for each in matching)))
 
 
+def crash_response(request: Request, error: Exception) -> Response:
+    """Answer an error that nobody expected: the log has its traceback, the client only that there was one."""
+    log.error("request_crashed", path=request.url.path, method=request.method, exc_info=error)
+    body = {
+        "type": "about:blank",
+        "title": "Internal error",
+        "status": 500,
+        "detail": "an unexpected error; its traceback is in the service's log under this request's id",
+    }
+    return problem_response(request, body)
+
+
 def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
     """Answer every error of ``app`` with a problem document; ``routers`` are all that it includes."""
 
@@ -173,14 +187,7 @@ def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
         return problem_response(request, body)
 
     async def unexpected(request: Request, error: Exception) -> Response:
-        log.error("request_crashed", path=request.url.path, method=request.method, exc_info=error)
-        body = {
-            "type": "about:blank",
-            "title": "Internal error",
-            "status": 500,
-            "detail": "an unexpected error; its traceback is in the service's log under this request's id",
-        }
-        return problem_response(request, body)
+        return crash_response(request, error)
 
     app.add_exception_handler(DrumlinError, known)
     app.add_exception_handler(HTTPException, http)

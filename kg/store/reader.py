@@ -42,6 +42,7 @@ class Reader:
         self.fate: Fate = ""
         self.began: float | None = None
         self.deadline = 0.0
+        self.answers = 1  # that are still to come, when it is tended
         self.reniced = False
         self.arrived = Frames()
         self.socket, theirs = socket.socketpair()

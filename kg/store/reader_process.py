@@ -16,6 +16,8 @@ import signal
 import socket
 import sys
 import time
+from collections import deque
+from contextlib import suppress
 
 import pyoxigraph as ox
 
@@ -25,7 +27,9 @@ from kg.store.frames import CHUNK, Frames, frame
 from kg.store.querying import Chosen
 
 _PATIENCE = 0.01  # seconds that a part of a result may wait for more
+_LONG = 0.01  # seconds that a query takes, after which others may have been asked elsewhere
 _DROPPED_AT_ONCE = 1000  # graphs
+_END = frame(b"E")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -49,7 +53,7 @@ class _Reply:
         """Do nothing: ``end`` sends the rest."""
 
     def end(self) -> None:
-        self._channel.sendall(self._part() + frame(b"E"))
+        self._channel.sendall(self._part() + _END)
 
     def fail(self, error: DrumlinError) -> None:
         said = {"type": type(error).__name__, "message": str(error), "hint": error.hint, "detail": error.detail}
@@ -63,27 +67,61 @@ class _Reply:
         return part
 
 
+class _Requests:
+    """The frames that came and are not answered yet."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._arrived = Frames()
+        self.waiting: deque[tuple[bytes, bytes]] = deque()
+
+    def wait(self) -> bool:
+        """Wait for frames; False when the other side is gone."""
+        return self._take(self._channel.recv(CHUNK))
+
+    def look(self) -> None:
+        """Take what is there without waiting, and strike out what is wanted no more."""
+        with suppress(BlockingIOError):
+            while self._take(self._channel.recv(CHUNK, socket.MSG_DONTWAIT)):
+                pass
+        kinds = [kind for kind, _ in self.waiting]
+        if b"C" in kinds:
+            last = len(kinds) - kinds[::-1].index(b"C")
+            for at in range(last):
+                if kinds[at] == b"Q":
+                    self.waiting[at] = b"P", b""
+
+    def _take(self, data: bytes) -> bool:
+        self._arrived.feed(data)
+        while (found := self._arrived.next()) is not None:
+            self.waiting.append(found)
+        return bool(data)
+
+
 def serve(engine: ox.Store, channel: socket.socket) -> None:
     """Answer until the other side is gone."""
-    arrived = Frames()
+    requests = _Requests(channel)
     channel.sendall(frame(b"E"))  # the replica is open
-    while data := channel.recv(CHUNK):
-        arrived.feed(data)
-        while (found := arrived.next()) is not None:
-            _act(engine, channel, *found)
+    while requests.wait():
+        while requests.waiting:
+            began = time.monotonic()
+            _act(engine, channel, *requests.waiting.popleft())
+            if time.monotonic() - began > _LONG:
+                requests.look()
 
 
 def _act(engine: ox.Store, channel: socket.socket, kind: bytes, payload: bytes) -> None:
     if kind == b"U":
         blanks.replay(engine, payload.decode())
         return
+    if kind == b"C":
+        return
     reply = _Reply(channel)
     if kind == b"Q":
         query, options = frames.read_asked(payload)
-        media_type, base = options.pop("media_type"), options.pop("base")
-        chosen = Chosen(query, **options)
+        chosen = Chosen(query, options.union, options.default, options.named)
         try:
-            querying.work(engine, chosen, media_type, base)(reply)
+            querying.work(engine, chosen, options.media_type, options.base)(reply)
         except DrumlinError as error:
             reply.fail(error)
             return

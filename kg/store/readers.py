@@ -151,10 +151,8 @@ class Readers:
                 raise _stopping()
             pool = self._pool_of(None if listed(visible) else visible)
             need = self._origin.generation
-            for reader in reversed(pool.idle):
-                if self._lend(reader, need, deadline):
-                    pool.idle.remove(reader)
-                    return reader
+            if (reader := self._idle(pool, need, deadline)) is not None:
+                return reader
             if len(pool.waiting) >= _WAITING:
                 raise StoreUnavailable(
                     f"{_WAITING} queries wait for a reader already", hint="ask again in a moment, and less at a time"
@@ -163,6 +161,35 @@ class Readers:
             pool.waiting.append(promise)
             self._maintain(pool)
             return promise
+
+    def take(self, visible: Visible | None, deadline: float) -> Reader | None:
+        """Return a reader as ``borrow`` does if one is idle."""
+        with self._lock:
+            pool = self._pools.get(None if listed(visible) else visible)
+            return None if pool is None else self._idle(pool, self._origin.generation, deadline)
+
+    def join(self, reader: Reader, room: int) -> bool:
+        """Prepare a busy reader for one more query, when its deltas are at most ``room`` bytes and nobody waits for a reader."""
+        with self._lock:
+            owed = self._deltas.since(reader.generation)
+            if owed is None or sum(len(each.update) for each in owed) > room:
+                return False
+            if self._common.waiting or reader.fate or reader.reniced or reader.replayed > replica_deltas.LIMIT:
+                return False
+            reader.owed = owed
+            return True
+
+    def go_on(self, reader: Reader, deadline: float) -> None:
+        """Note that a reader has begun the next query that it holds."""
+        with self._lock:
+            reader.begin(deadline, reader.owed)
+
+    def _idle(self, pool: _Pool, need: int, deadline: float) -> Reader | None:
+        for reader in reversed(pool.idle):
+            if self._lend(reader, need, deadline):
+                pool.idle.remove(reader)
+                return reader
+        return None
 
     def leave(self, promise: Promise) -> None:
         """Give up a promise: a reader that it was kept with meanwhile is released."""
@@ -184,16 +211,17 @@ class Readers:
             reader.began = None
             pool = self._pools.get(reader.visible)
             if not reader.fate and pool is not None and reader in pool.readers:
+                self._offer(pool, reader)
                 if reader.replayed > replica_deltas.LIMIT:
                     pool.worn.add(reader)
-                self._offer(pool, reader)
-                self._maintain(pool)
+                    self._maintain(pool)
                 return
         self._lose(reader, reader.fate or "closed")
 
-    def abandon(self, reader: Reader) -> None:
-        """Take back a reader whose query nobody waits for any more: it may end by itself soon, else it is killed."""
+    def abandon(self, reader: Reader, answers: int = 1) -> None:
+        """Take back a reader whose queries nobody waits for any more: it may end them by itself soon, else it is killed."""
         with self._lock:
+            reader.answers = answers
             self._tended[reader] = time.monotonic() + _DRAINING
 
     def orphan(self, reader: Reader) -> None:
@@ -236,7 +264,7 @@ class Readers:
             return
         if pool is not self._common and len(pool.waiting) > 1:
             pool.size = RESTRICTED
-        stale = {each for each in pool.readers if self._deltas.since(each.generation) is None}
+        stale = {each for each in pool.readers if not self._deltas.reach(each.generation)}
         fresh = len(pool.readers - stale - pool.worn)
         if not stale or pool.waiting or time.monotonic() - self._bulk_at > _QUIET:
             for _ in range(pool.size - fresh - pool.starting):
@@ -339,9 +367,11 @@ class Readers:
         """Read on behalf of nobody: until the end, then the reader is free."""
         try:
             while (found := reader.poll()) is not None:
-                if found[0] in (b"E", b"X"):
+                reader.answers -= found[0] != b"D"
+                if not reader.answers:
                     with self._lock:
                         self._tended.pop(reader, None)
+                        reader.answers = 1
                     self.release(reader)
                     return
         except DrumlinError:  # it has ended; nobody waits to be told
@@ -355,7 +385,7 @@ class Readers:
             behind = []
             for pool in pools:
                 for reader in [each for each in pool.idle if each.generation < self._deltas.latest]:
-                    if self._deltas.since(reader.generation) is not None:
+                    if self._deltas.reach(reader.generation):
                         pool.idle.remove(reader)
                         reader.owed = self._deltas.since(reader.generation) or []
                         self._tended[reader] = now + _OPENING

@@ -33,10 +33,16 @@ class Deltas:
             self._bytes -= len(oldest.update)
             self._forgotten = oldest.generation
 
+    def reach(self, generation: int) -> bool:
+        """Tell whether a replica at ``generation`` can still catch up."""
+        return generation >= self._forgotten
+
     def since(self, generation: int) -> list[Delta] | None:
         """Return all deltas after ``generation``, oldest first; None when some are forgotten."""
         if generation < self._forgotten:
             return None
+        if generation >= self.latest:
+            return []
         found: list[Delta] = []
         for delta in reversed(self._kept):
             if delta.generation <= generation:
