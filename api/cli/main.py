@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli import operations
+from api.cli import operations, updates
 from kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable
 
 app = typer.Typer(
@@ -521,7 +521,7 @@ def demo(
     raise typer.Exit(run.demo(once=once, port=port, days=days))
 
 
-for operation in (operations.backup, operations.restore, operations.check, operations.optimize):
+for operation in (operations.backup, operations.restore, operations.check, operations.optimize, updates.update):
     app.command()(operation)
 
 

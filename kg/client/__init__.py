@@ -22,6 +22,7 @@ from kg.client.entities import Identity, Metric, Summary, metrics_of
 from kg.client.finding import AsyncFinding, Finding
 from kg.client.graphs import AsyncSubgraph, Subgraph
 from kg.client.rows import Rows
+from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
 from kg.errors import ResourceNotFound, SourceUnavailable
 from kg.store.protocol import GraphWrite
 
@@ -29,7 +30,18 @@ if TYPE_CHECKING:
     from kg.client.forecasts import AsyncForecasts, Forecasts
     from kg.client.series import Series
 
-__all__ = ["AsyncClient", "AsyncSubgraph", "AsyncWorkload", "Client", "Metric", "Rows", "Subgraph", "Workload"]
+__all__ = [
+    "AsyncClient",
+    "AsyncGraph",
+    "AsyncSubgraph",
+    "AsyncWorkload",
+    "Client",
+    "Graph",
+    "Metric",
+    "Rows",
+    "Subgraph",
+    "Workload",
+]
 
 T = TypeVar("T")
 DEFAULT_URL = "http://localhost:8080"
@@ -59,7 +71,7 @@ def _unreachable(url: httpx.URL, error: httpx.HTTPError) -> SourceUnavailable:
     )
 
 
-class Client(Finding):
+class Client(Finding, Updating):
     """A connection to a service at ``url``; ``timeout`` is in seconds and bounds one request. Use it as a context manager."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
@@ -279,7 +291,7 @@ class Client(Finding):
             raise _unreachable(self._http.base_url, error) from error
 
 
-class AsyncClient(AsyncFinding):
+class AsyncClient(AsyncFinding, AsyncUpdating):
     """The asynchronous twin of ``Client``."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:

@@ -87,6 +87,8 @@ def _error(kind: str, message: str, body: Mapping[str, Any], status: int) -> Dru
     detail = {key: value for key, value in body.items() if key not in ("type", "title", "detail", "hint", "instance")}
     error: DrumlinError = chosen(message, hint=body.get("hint"))
     error.detail.update(detail)
+    if isinstance(error, errors.QueryRejected):
+        error.reason = str(error.detail.pop("reason", error.reason))
     return error
 
 

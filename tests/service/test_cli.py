@@ -90,7 +90,7 @@ def test_get_in_every_form(service: Service) -> None:
 
 
 def test_sparql_in_every_form(service: Service, tmp_path: Path) -> None:
-    """Sparql takes text, a file or stdin, and prints a table, CSV, result JSON or JSON-LD."""
+    """Sparql takes text, a file or stdin, and prints a table, CSV, result JSON or JSON-LD; update a file or stdin, and its generation."""
     query = (
         "PREFIX : <https://w3id.org/drumlin/ns#> SELECT ?name WHERE { ?w a :Node ; :name ?name } ORDER BY ?name LIMIT 1"
     )
@@ -103,6 +103,14 @@ def test_sparql_in_every_form(service: Service, tmp_path: Path) -> None:
     ]
     construct = "CONSTRUCT { ?s a ?o } WHERE { ?s a ?o } LIMIT 1"
     assert json.loads(drumlin("sparql", construct, "-u", service.url, "-o", "jsonld").stdout)
+    update = tmp_path / "u.ru"
+    update.write_text("INSERT DATA { GRAPH <http://cli.example/g> { <http://a> <http://b> 'é' } }")
+    generation = int(drumlin("update", str(update), "-u", service.url).stdout)
+    again = drumlin("update", "-", "-u", service.url, input="DROP GRAPH <http://cli.example/g>")
+    assert int(again.stdout) == generation + 1
+    refused = drumlin("update", "-", "-u", service.url, input="\nDELETE DATA { oops }")
+    assert (refused.returncode, "line 2, column" in refused.stderr) == (1, True), refused.stderr
+    assert drumlin("update", "/does/not/exist", "-u", service.url).returncode == 1
     wrong = drumlin("sparql", "SELECT", "-u", service.url)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("drumlin: ")

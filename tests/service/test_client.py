@@ -16,11 +16,14 @@ import pytest
 import kg
 from kg.client import AsyncClient, AsyncSubgraph, AsyncWorkload, Client, Subgraph, Workload
 from kg.client.finding import AsyncFinding, Finding
+from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
 from kg.errors import (
     AlreadyExists,
     Conflict,
     EventsGone,
+    InvalidDocument,
     PreconditionFailed,
+    QueryRejected,
     ResourceGone,
     ResourceNotFound,
     ShapeViolation,
@@ -180,6 +183,52 @@ def test_the_client_finds_patches_and_follows(client: kg.Client) -> None:
     assert [each["type"] for each in around] == ["Deployment", "Namespace"]
 
 
+def test_an_update_is_run_and_a_wrong_one_told_with_its_place(client: kg.Client) -> None:
+    """The generation that holds it comes back; a syntax error has line and column; a deadline of the caller's counts."""
+    graph = f"http://example.org/{uuid.uuid4()}"
+    before = client.ready()["generation"]
+    assert client.update(f"INSERT DATA {{ GRAPH <{graph}> {{ <http://a> <http://b> 1 }} }}") == before + 1
+    rename = "DELETE { ?s ?p 1 } INSERT { ?s ?p 2 } WHERE { ?s ?p 1 }"
+    assert client.update(f"WITH <{graph}> {rename}") == before + 2
+    assert client.update(rename, using=[f"{graph}/none"]) == before + 2
+    assert client.sparql(f"ASK {{ GRAPH <{graph}> {{ ?s ?p 2 }} }}")
+    with pytest.raises(QueryRejected, match="line 2") as refused:
+        client.update("INSERT DATA {\n a b }")
+    assert (refused.value.detail["line"], refused.value.reason) == (2, "syntax")
+    endless = " . ".join(f"?a{n} ?b{n} ?c{n}" for n in range(6))
+    with pytest.raises(QueryRejected) as late:
+        client.update(f"INSERT {{ GRAPH <{graph}> {{ ?a0 <http://x> ?c5 }} }} WHERE {{ {endless} }}", seconds=0.2)
+    assert late.value.reason == "timeout"
+    client.update(f"DROP GRAPH <{graph}>")
+
+
+def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> None:
+    """Put, added to, read in a syntax of one's choice and removed, by either client; a document that does not parse has a place."""
+    iri = f"http://example.org/{uuid.uuid4()}"
+    graph = client.graph(iri)
+    assert graph.put("<http://a> <http://b> 1 .") is True
+    assert graph.post('<http://a> <http://b> "2" .', syntax="ntriples") is False
+    assert '"2" .' in graph.text("ntriples")
+    with pytest.raises(InvalidDocument) as refused:
+        graph.put("<http://a> <http://b> .\n")
+    assert refused.value.detail["line"] == 1
+
+    async def ask() -> None:
+        async with kg.connect_async(service.url) as other:
+            assert (await other.graph(iri).text("ntriples")).count("\n") == 2
+            assert await other.graph(iri).put("<http://a> <http://b> 3 .") is False
+            assert await other.graph(iri).post("<http://a> <http://b> 4 .") is False
+            assert await other.update(f"DELETE DATA {{ GRAPH <{iri}> {{ <http://a> <http://b> 3 }} }}") > 0
+            assert (await other.graph(iri).text("ntriples")).count("\n") == 1
+            await other.graph(iri).delete()
+
+    asyncio.run(ask())
+    with pytest.raises(ResourceNotFound):
+        graph.text()
+    with pytest.raises(ResourceNotFound):
+        graph.delete()
+
+
 def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
     """A client that follows changes while the service is killed and started again gets each change once."""
     port = str(free_port())
@@ -231,7 +280,14 @@ def test_the_twin_finds_and_follows_too(service: Service) -> None:
 
 @pytest.mark.parametrize(
     ("plain", "twin"),
-    [(Client, AsyncClient), (Subgraph, AsyncSubgraph), (Workload, AsyncWorkload), (Finding, AsyncFinding)],
+    [
+        (Client, AsyncClient),
+        (Subgraph, AsyncSubgraph),
+        (Workload, AsyncWorkload),
+        (Finding, AsyncFinding),
+        (Updating, AsyncUpdating),
+        (Graph, AsyncGraph),
+    ],
 )
 def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, twin: type) -> None:
     """No operation is missing on either side, and each takes the same parameters."""
