@@ -175,6 +175,9 @@ class DatasourceSettings(BaseModel):
     )
     timeout: float = Field(30.0, gt=0, le=600, description="Seconds until a request to it is given up.")
     concurrency: int = Field(4, ge=1, le=32, description="Requests to it at one time (Prometheus' own limit is 20).")
+    max_samples: int = Field(
+        50_000_000, ge=1000, description="Samples that one query may load there: Prometheus' --query.max-samples."
+    )
 
     @field_validator("url")
     @classmethod

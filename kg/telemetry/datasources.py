@@ -32,6 +32,7 @@ class Access:
     credential: Credential | None = None
     timeout: float = 30.0
     concurrency: int = 4
+    max_samples: int = 50_000_000
     parameters: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     ca: Path | None = None
@@ -46,6 +47,7 @@ class Access:
             settings.credential,
             settings.timeout,
             settings.concurrency,
+            settings.max_samples,
             settings.parameters,
             settings.headers,
             **dict(settings.tls),

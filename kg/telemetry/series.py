@@ -37,7 +37,10 @@ Step = str | timedelta | None
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A span of time, both ends with a zone; ``InvalidInput`` when a zone is missing or the end is not after the start."""
+    """A span of time, both ends with a zone, kept in UTC: a day of 25 hours on somebody's clock has 25 hours here.
+
+    ``InvalidInput`` when a zone is missing or the end is not after the start.
+    """
 
     start: datetime
     end: datetime
@@ -45,6 +48,11 @@ class Window:
     def __post_init__(self) -> None:
         if self.start.tzinfo is None or self.end.tzinfo is None:
             raise InvalidInput("a time without a zone is ambiguous", hint="write 2026-11-27T00:00:00Z")
+        try:
+            for name in ("start", "end"):
+                object.__setattr__(self, name, getattr(self, name).astimezone(UTC))
+        except OverflowError as error:
+            raise InvalidInput("the window reaches beyond the calendar") from error
         if self.end <= self.start:
             raise InvalidInput(f"the window ends ({self.end.isoformat()}) before it starts ({self.start.isoformat()})")
         if self.start < _EPOCH:
@@ -55,7 +63,7 @@ class Window:
         """Return the window of this length (``30d``, ``P1D``) that ends ``now``."""
         span = parse_duration(length) if isinstance(length, str) else length
         try:
-            return cls(now - span, now)
+            return cls(now.astimezone(UTC) - span, now)
         except OverflowError as error:
             raise InvalidInput(f"{length} is longer than the calendar") from error
 

@@ -120,11 +120,41 @@ def _fill(samples: _OpenMetrics) -> None:
     )
     samples.add("node_memory_MemTotal_bytes", NODE, dict.fromkeys(minutes(0, DAYS * 1440), 4_000_000))
     samples.add("node_memory_MemAvailable_bytes", NODE, {m: available(m) for m in minutes(0, DAYS * 1440)})
+    _fill_matrix(samples)
     broken = {**NODE, "instance": "edge-b-1"}
     samples.add("node_memory_MemTotal_bytes", broken, dict.fromkeys(minutes(0, 60), 4))
     samples.add(
         "node_memory_MemAvailable_bytes", broken, {m: {10: "NaN", 20: "-Inf"}.get(m, 1) for m in minutes(0, 60)}
     )
+
+
+WIDE = [f"wide-86b96c86dc-{number:05}" for number in range(100)]
+DST = range(-11_520, -7200)
+"""Minutes since ``T0`` of three days around the end of summer time in Europe, 2026-10-25."""
+
+
+def _fill_matrix(samples: _OpenMetrics) -> None:
+    """Add what the matrix of odd cases needs."""
+    shop = {**CADVISOR, "namespace": "shop"}
+    cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+    # Two replicas of kube-state-metrics tell the same limit of two cores.
+    limited = {"job": "kube-state-metrics", "namespace": "payments", "container": "checkout", "resource": "cpu"}
+    for replica in ("ksm-1", "ksm-2"):
+        for pod in ("checkout-86b96c86dc-aaaaa", "checkout-86b96c86dc-bbbbb"):
+            labels = {**limited, "instance": replica, "pod": pod}
+            life = minutes(0, 120) if pod.endswith("aaaaa") else minutes(120, 240)
+            samples.add("kube_pod_container_resource_limits", labels, dict.fromkeys(life, 2))
+    # Scraped every five minutes: three quarters of a core, memory that grows by the scrape.
+    slow = {**shop, "container": "c", "pod": "slow-0"}
+    samples.add(cpu, slow, {m: 45 * m for m in range(0, 240, 5)})
+    samples.add(memory, slow, {m: 100 + m for m in range(0, 240, 5)})
+    # A hundred pods of three containers each, a byte more each minute.
+    for pod in WIDE:
+        for container in ("a", "b", "c"):
+            samples.add(memory, {**shop, "container": container, "pod": pod}, {m: 1 + m for m in minutes(0, 240)})
+    dst = {**NODE, "instance": "edge-dst"}
+    samples.add("node_memory_MemTotal_bytes", dst, dict.fromkeys(DST, 4_000_000))
+    samples.add("node_memory_MemAvailable_bytes", dst, {m: available(m) for m in DST})
 
 
 @dataclass(frozen=True)
@@ -158,7 +188,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometh
     _fill(samples)
     samples.write(directory / "samples.om")
     servers.backfill(directory / "samples.om", directory)
-    with servers.start_prometheus(directory, arguments=["--query.max-samples=50000"]) as server:
+    features = ["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"]
+    with servers.start_prometheus(directory, arguments=["--query.max-samples=50000", *features]) as server:
         yield RealPrometheus(server.url)
 
 

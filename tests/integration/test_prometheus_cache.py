@@ -29,6 +29,7 @@ class Proxy(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.upstream = upstream
         self.spans: list[tuple[datetime, datetime]] = []
+        self.statuses: list[int] = []
         self.warning = b""
 
 
@@ -48,6 +49,8 @@ class _Handler(BaseHTTPRequestHandler):
             if self.server.warning
             else answer.content
         )
+        if "start" in form:
+            self.server.statuses.append(answer.status_code)
         self.send_response(answer.status_code)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

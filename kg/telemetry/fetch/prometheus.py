@@ -24,10 +24,11 @@ from kg.errors import DatasourceRefused, InvalidInput
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import parse_duration
 from kg.telemetry.fetch.connection import Connection, Form, Request, Told, TooHeavy
-from kg.telemetry.series import Grid, Samples
+from kg.telemetry.series import MAX_POINTS, Grid, Samples
 
 RANGE_PATH = "/api/v1/query_range"
 MAX_HALVINGS = 4
+_CONTAINERS = 4  # series that a pod may have of one metric
 
 T = TypeVar("T")
 
@@ -104,13 +105,13 @@ class Prometheus:
         self._connection.close()
 
     def series(self, query: str, grid: Grid) -> Fetched:
-        """Fetch the one series of a query on a grid of any length, in chunks that the server's limit of points allows.
+        """Fetch the one series of a query on a grid of any length, in chunks that the server's limits of points and samples allow.
 
-        A chunk that is too heavy for the server is halved, a few times at most.
+        A chunk that is too heavy for the server all the same is halved, a few times at most.
         """
         parts: list[Samples] = []
         warnings: dict[str, None] = {}
-        pending = [(chunk, 0) for chunk in grid.chunks()][::-1]
+        pending = [(chunk, 0) for chunk in grid.chunks(self._most_points(query))][::-1]
         while pending:
             chunk, halvings = pending.pop()
             try:
@@ -125,6 +126,11 @@ class Prometheus:
             if samples is not None:
                 parts.append(samples)
         return Fetched(tuple(parts), tuple(warnings))
+
+    def _most_points(self, query: str) -> int:
+        """Compute how many points of a query the server's limit of samples allows: of each pod named in it, some containers."""
+        series = _CONTAINERS * (1 + query.count("|"))
+        return max(1, min(MAX_POINTS, self._connection.access.max_samples // series))
 
     def label_names(self, match: str, start: datetime, end: datetime) -> list[str]:
         """Return the label names of the series that a selector matches; empty when it matches none."""
