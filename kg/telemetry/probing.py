@@ -5,22 +5,23 @@ Only index look-ups and one look at the version, so a probe costs a server littl
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kg.errors import DrumlinError, MetricMissing, ResourceNotFound
-from kg.telemetry import promql
+from kg.errors import DrumlinError, MetricMissing
+from kg.telemetry import lacking, promql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
-from kg.telemetry.fetch.parquet import directory_of
+from kg.telemetry.fetch.parquet import Parquet
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.missing import explain_absence
 from kg.telemetry.promql import Selector
 from kg.telemetry.resolution import iso
 from kg.telemetry.series import moment
-from kg.telemetry.templates import Catalogue, Template
+from kg.telemetry.templates import Catalogue, Template, did_you_mean
 
 LOOKED_AT = timedelta(days=1)
 """How far back a template's series are looked for."""
@@ -85,8 +86,7 @@ def _template(client: Prometheus, template: Template, now: datetime) -> dict[str
         for selector in promql.selectors(_sample(template, client.datasource)):
             _look(client, selector, now)
     except MetricMissing as error:
-        missing, similar = error.detail["missing"], error.detail["similar"]
-        found |= {"found": False, "missing": missing, "similar": similar, "detail": str(error), "hint": error.hint}
+        found = _lacking(template.name, error)
     except DrumlinError as error:  # the template itself, or the server's refusal
         found |= {"found": False, "detail": str(error), "hint": error.hint}
     return found
@@ -109,21 +109,75 @@ def _look(client: Prometheus, selector: Selector, now: datetime) -> None:
             raise explain_absence(client, promql.select(selector, (*fixed, matcher)), now - LOOKED_AT, now)
 
 
-def _loki(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+def _loki(datasource: Datasource, catalogue: Catalogue, now: datetime) -> dict[str, Any]:
     with Loki(datasource) as client:
-        return {"version": client.probe()}
+        version = client.probe()
+        names = client.label_names(now - LOOKED_AT, now)
+        namespace = datasource.labels.get("namespace", "namespace")
+        oldest = client.oldest(namespace, now) if namespace in names else None
+        wanted = ["logs", *(each.name for each in catalogue.templates if each.datasource_type == "loki")]
+        templates = [_streams(datasource, name, names) for name in wanted]
+    return {"version": version, "oldest": iso(oldest) if oldest else None, "templates": templates}
 
 
-def _influxdb(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+def _streams(datasource: Datasource, name: str, known: list[str]) -> dict[str, Any]:
+    """Look for the labels by which streams are told apart; all log templates need the same."""
+    for label in (datasource.labels.get(each, each) for each in ("namespace", "pod")):
+        if not known:
+            return {
+                "template": name,
+                "found": False,
+                "missing": "lines",
+                "similar": [],
+                "detail": "no line of the last day",
+            }
+        if label not in known:
+            similar = difflib.get_close_matches(label, known, n=5, cutoff=0.4)
+            return {
+                "template": name,
+                "found": False,
+                "missing": label,
+                "similar": similar,
+                "detail": f"no stream has a label {label}",
+                "hint": f"its labels are {', '.join(known[:20])}; set labels of {datasource.name} in drumlin.toml",
+            }
+    return {"template": name, "found": True}
+
+
+def _influxdb(datasource: Datasource, catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
     with InfluxDB(datasource) as client:
-        return {"measurements": len(client.measurements())}
+        found: dict[str, Any] = {"version": client.version(), "measurements": len(client.measurements())}
+        templates = [_place(client, name, catalogue) for name in datasource.series]
+        places = [datasource.series[each["template"]] for each in templates if each["found"]]
+        times = [at for place in places if (at := client.oldest(place.measurement, place.field))]
+    return found | {"oldest": iso(min(times)) if times else None, "templates": templates}
+
+
+def _place(client: InfluxDB, name: str, catalogue: Catalogue) -> dict[str, Any]:
+    template = next((each for each in catalogue.templates if each.name == name), None)
+    if template is None:
+        near = did_you_mean(name, [each.name for each in catalogue.templates])
+        return {"template": name, "found": False, "detail": f"there is no template {name}", "hint": near}
+    tags = {"Workload": ("namespace", "pod"), "Node": ("node",)}.get(template.scope, ())
+    error = lacking.look(client, client.datasource.series[name], lacking.tags_of(client, tags))
+    return {"template": name, "found": True} if error is None else _lacking(name, error)
+
+
+def _lacking(name: str, error: MetricMissing) -> dict[str, Any]:
+    missing, similar = error.detail["missing"], error.detail["similar"]
+    told = {"missing": missing, "similar": similar, "detail": str(error), "hint": error.hint}
+    return {"template": name, "found": False, **told}
 
 
 def _parquet(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
-    directory = directory_of(datasource)
-    if not directory.is_dir():
-        raise ResourceNotFound(f"{directory} is no directory", hint="make it, or set url of the datasource")
-    return {"files": sum(1 for _ in directory.rglob("*.parquet"))}
+    with Parquet(datasource) as client:
+        seen = client.look()
+    found: dict[str, Any] = {"files": seen.files, "series": seen.usable, "forecasts": seen.forecasts}
+    if seen.oldest and seen.newest:
+        found |= {"oldest": iso(seen.oldest), "newest": iso(seen.newest)}
+    if seen.lacking:
+        found |= {"detail": str(seen.lacking), "hint": seen.lacking.hint, **seen.lacking.detail}
+    return found
 
 
 _PROBES: Mapping[str, Callable[[Datasource, Catalogue, datetime], dict[str, Any]]] = {

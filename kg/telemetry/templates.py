@@ -38,8 +38,8 @@ class Template:
 
     @property
     def adds_up(self) -> bool:
-        """Whether points of it add up over time: joules per step do, watts do not."""
-        return "increase(" in self.query
+        """Whether points of it add up over time: joules or lines per step do, watts do not."""
+        return any(each in self.query for each in ("increase(", "count_over_time(", "bytes_over_time("))
 
     def document(self, iris: Iris) -> NodeDocument:
         """Describe the template for the graph."""

@@ -7,6 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from api.demo import prometheus as servers
@@ -125,6 +127,6 @@ def test_an_error_of_influxdb_inside_a_success_is_an_error(influxdb: Datasource)
 
 def test_a_directory_of_parquet_is_looked_at(tmp_path: Path) -> None:
     """A parquet datasource tells how many files it has; one without a directory says so."""
-    (tmp_path / "a.parquet").write_bytes(b"")
+    pyarrow.parquet.write_table(pa.table({"ds": [NOW], "y": [1.0]}), tmp_path / "a.parquet")
     assert probe(_configured("parquet", tmp_path.as_uri()), Catalogue.shipped(), NOW)["files"] == 1
     assert probe(_configured("parquet", (tmp_path / "no").as_uri()), Catalogue.shipped(), NOW)["reachable"] is False

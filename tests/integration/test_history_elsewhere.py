@@ -18,9 +18,11 @@ from kg.telemetry import influxql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.history import History, Series
+from kg.telemetry.probing import probe
 from kg.telemetry.quoting import any_of
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Grid
+from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import RealPrometheus, at, odd_values
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
 from tests.unit.telemetry_store import IRIS, GraphStore
@@ -327,3 +329,48 @@ def test_an_unknown_metric_is_still_unknown(tmp_path: Path) -> None:
     """A datasource that may hold anything does not make every word a metric."""
     with pytest.raises(ResourceNotFound, match="has no metric"):
         _fetch([_directory(tmp_path)], LEDGER, "memusage")
+
+
+# -- a look at them ---------------------------------------------------------------------------------------------------
+def test_a_look_at_influxdb_tells_what_each_mapping_lacks(filled: str) -> None:
+    """Version, the first point of what is mapped, and per template the measurement, field or tag that is not there."""
+    series = {
+        **MAPPED,
+        "workload.disk_usage": {"measurement": "pod", "field": "dsk"},
+        "node.cpu_usage": {"measurement": "nodes", "field": "used"},
+        "workload.nonsense": {"measurement": "pod", "field": "mem"},
+    }
+    found = probe(_influx(filled, series=series), Catalogue.shipped(), at(240))
+    assert found["reachable"]
+    assert found["version"].startswith("1.")
+    assert found["oldest"] == "2026-11-01T00:00:00Z"
+    templates = {each["template"]: each for each in found["templates"]}
+    assert templates["workload.mem_usage"]["found"]
+    assert templates["node.mem_usage"]["found"]
+    assert templates["workload.disk_usage"]["missing"] == "dsk"
+    assert (templates["node.cpu_usage"]["missing"], templates["node.cpu_usage"]["similar"][0]) == ("nodes", "node")
+    assert "there is no template workload.nonsense" in templates["workload.nonsense"]["detail"]
+    renamed = probe(_influx(filled, labels={"pod": "pod"}), Catalogue.shipped(), at(240))
+    tag = {each["template"]: each for each in renamed["templates"]}["workload.mem_usage"]
+    assert (tag["missing"], tag["similar"][0]) == ("pod", "pod_name")
+
+
+def test_a_look_at_parquet_tells_series_forecasts_and_what_is_neither(tmp_path: Path) -> None:
+    """How many files of each, since when and until when, and which column the others lack."""
+    directory = _directory(tmp_path)
+    assert probe(directory, Catalogue.shipped(), at(0)) | {"files": 0, "reachable": True} == probe(
+        directory, Catalogue.shipped(), at(0)
+    )
+    pyarrow.parquet.write_table(pa.table({"ds": [at(0)], "value": [1.0]}), tmp_path / "neither.parquet")
+    found = probe(directory, Catalogue.shipped(), at(0))
+    assert (found["missing"], found["similar"]) == ("unique_id", ["ds", "value"])
+    pyarrow.parquet.write_table(_table(range(60), 0.0), tmp_path / "series.parquet")
+    pyarrow.parquet.write_table(pa.table({"ds": [at(0)], "y": [1.0]}), tmp_path / "forecast.parquet")
+    found = probe(directory, Catalogue.shipped(), at(0))
+    assert (found["files"], found["series"], found["forecasts"]) == (3, 1, 1)
+    assert (found["oldest"], found["newest"]) == ("2026-11-01T00:00:00Z", "2026-11-01T00:59:00Z")
+    assert "detail" not in found
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1")
+    broken = probe(directory, Catalogue.shipped(), at(0))
+    assert broken["reachable"] is False
+    assert "broken.parquet cannot be read as Parquet" in broken["error"]

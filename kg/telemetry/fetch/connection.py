@@ -39,6 +39,7 @@ _HINTS = {
     404: "check the url of the datasource: Mimir's ends in /prometheus, VictoriaMetrics' in /select/<account>/prometheus",
     422: "take a shorter window or a longer step, or fewer entities",
     429: "the server limits its callers; lower concurrency of the datasource, or ask later",
+    500: "the server failed at this query; its log says why (Loki takes several tenants with multi_tenant_queries_enabled only)",
     503: "the server is overloaded or starting; take a longer step or ask later",
 }
 _CREDENTIAL_HINT = (

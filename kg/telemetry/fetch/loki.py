@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
@@ -17,7 +18,8 @@ import pyarrow as pa
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import Connection, Request, Told
 from kg.telemetry.fetch.prometheus import Fetched, decode_values
-from kg.telemetry.series import MAX_POINTS, Grid
+from kg.telemetry.logql import nanoseconds
+from kg.telemetry.series import MAX_POINTS, Grid, moment
 
 RANGE_PATH = "/loki/api/v1/query_range"
 PAGE = 5000
@@ -63,6 +65,11 @@ class _LinesAnswer(msgspec.Struct):
 class _MatrixAnswer(msgspec.Struct):
     status: str
     data: _Matrix
+
+
+class _LabelsAnswer(msgspec.Struct):
+    status: str
+    data: list[str] = []
 
 
 class _BuildInfo(msgspec.Struct):
@@ -139,6 +146,18 @@ class Loki:
             except pa.ArrowException as error:
                 raise self._connection.refused("answered with values that are no numbers", query) from error
         return Fetched(tuple(parts))
+
+    def label_names(self, start: datetime, end: datetime) -> list[str]:
+        """Return the label names of the streams that have lines in a span."""
+        form = {"start": nanoseconds(start), "end": nanoseconds(end)}
+        found: list[str] = self._decoded(Request("GET", "/loki/api/v1/labels", form, "labels"), _LabelsAnswer).data
+        return found
+
+    def oldest(self, label: str, now: datetime) -> datetime | None:
+        """Return the time of the first line of the last 30 days (what one query may span), of the streams that have a label."""
+        end = int(nanoseconds(now))
+        lines = self.lines(f'{{{label}=~".+"}}', Span(end - _LONGEST * 10**9, end, 1), "forward")
+        return next((moment(line.at // 10**9) for line in lines), None)
 
     def probe(self) -> str:
         """Return the server's version ("unknown" where its build does not say); raises when it does not answer like a Loki."""

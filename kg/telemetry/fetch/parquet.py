@@ -39,12 +39,17 @@ How = Literal["avg", "sum"]
 
 
 class Seen(NamedTuple):
-    """What a look at a directory shows: files, those of them with the columns, and the columns' first and last time."""
+    """What a look at a directory shows: files, those that hold series, and forecasts; the series' first and last time.
+
+    ``lacking``: why none of the others holds series, when there are others.
+    """
 
     files: int
     usable: int
-    oldest: datetime | None
-    newest: datetime | None
+    forecasts: int
+    oldest: datetime | None = None
+    newest: datetime | None = None
+    lacking: MetricMissing | None = None
 
 
 def directory_of(datasource: Datasource) -> Path:
@@ -100,11 +105,15 @@ class Parquet:
         return Fetched((gridded(once["ds"], once["y_last"], grid, how),) if once.num_rows else (), tuple(warnings))
 
     def look(self) -> Seen:
-        """Return what is there, from the files' footers; raises when no file can be used."""
-        usable, others = self._tables()
+        """Return what is there, from the files' footers; raises when there is no such directory, or a file is not Parquet."""
+        schemas = [(file, set(self._schema(file))) for file in self._files(some=False)]
+        usable = [file for file, names in schemas if names.issuperset(self._names.values())]
+        forecasts = sum({"ds", "y"} <= names and self._names["unique_id"] not in names for _, names in schemas)
         spans = [span for file in usable for span in _spans(file, self._names["ds"])]
         oldest, newest = min((each[0] for each in spans), default=None), max((each[1] for each in spans), default=None)
-        return Seen(len(usable) + others, len(usable), oldest, newest)
+        known = sorted({name for _, names in schemas for name in names})
+        lacking = self._no_columns(known) if not usable and len(schemas) > forecasts else None
+        return Seen(len(schemas), len(usable), forecasts, oldest, newest, lacking)
 
     def known(self, column: str) -> list[str]:
         """Return the values of ``unique_id`` or ``metric`` in all files, sorted."""
@@ -136,12 +145,12 @@ class Parquet:
             raise self._no_columns(sorted({name for _, names in schemas for name in names}))
         return usable, len(files) - len(usable)
 
-    def _files(self) -> list[Path]:
+    def _files(self, *, some: bool = True) -> list[Path]:
         directory = directory_of(self.datasource)
         if not directory.is_dir():
             raise self._unavailable(f"{directory} is no directory", "make it, or set url of the datasource")
         files = sorted(directory.rglob("*.parquet"))
-        if not files:
+        if some and not files:
             raise self._unavailable(f"{directory} has no .parquet file", "write one: drumlin history … --to x.parquet")
         if len(files) > MAX_FILES:
             raise self._unavailable(
