@@ -246,7 +246,7 @@ class TelemetryGraph:
             except InvalidInput:
                 continue  # written by hand and unusable: it cannot be resolved against
             labels = label_names(renamed.get(row["datasource"], ()))
-            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval, labels)  # type: ignore[arg-type]
+            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval, labels=labels)  # type: ignore[arg-type]
 
     def _ask_all(self, query: str, iris: Iterable[str]) -> dict[str, list[Row]]:
         """Ask the same about many entities with one query, a quarter of the time of one query each."""
