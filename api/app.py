@@ -13,6 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from api import openapi, problems
 from api.assembly import Parts
 from api.compression import Compression, Message, Receive, Scope, Send
+from api.direct import Direct
 from api.hot import Application, Hot
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
@@ -88,6 +89,7 @@ def create_app(parts: Parts) -> Application:
         app.include_router(router)
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
+    app.add_middleware(Direct, parts=parts)
     app.add_middleware(Compression)
     origins = parts.settings.cors
     if origins:

@@ -109,16 +109,20 @@ class Subgraphs:
 
         Raises what ``validate`` raises, ``GraphOwned`` and ``PreconditionFailed``. Writing over a tombstone creates.
         """
+        write, finish = self.putting(id, lines, owner=owner, expected=expected)
+        return finish(self._store.apply([write])[0])
+
+    def putting(
+        self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY
+    ) -> tuple[GraphWrite, Callable[[Written], Written]]:
+        """Return the write that ``put`` makes, and what tells its outcome from the store's."""
         write = self.prepare(id, lines, owner=owner, expected=expected)
         gone = self._tombstone(write.graph)
         if gone is None:
-            return self._store.apply([write])[0]
+            return write, _as_it_is
         if expected is None:
             write = _expecting(write, gone.entry.digest)
-        written = self._store.apply([write])[0]
-        if written.outcome != "replaced":
-            return written
-        return Written(written.graph, "created", written.digest, written.generation)
+        return write, _as_created
 
     def patch(
         self,
@@ -189,6 +193,17 @@ class Subgraphs:
     def _tombstone(self, iri: str) -> StoredGraph | None:
         stored = self._store.read(iri)
         return stored if stored and is_tombstone(stored.lines, iri) else None
+
+
+def _as_it_is(written: Written) -> Written:
+    return written
+
+
+def _as_created(written: Written) -> Written:
+    """Tell of a write over a tombstone, which counts as absent."""
+    if written.outcome != "replaced":
+        return written
+    return Written(written.graph, "created", written.digest, written.generation)
 
 
 def _expecting(write: GraphWrite, expected: str) -> GraphWrite:

@@ -7,7 +7,7 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import bodies
+from api import bodies, writing
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax, sent_syntax
 from api.problems import NotAcceptable
@@ -106,6 +106,12 @@ def _expected(service: Parts, iri: str, if_match: str | None, if_none_match: str
     return current
 
 
+def without_suffix(id: str) -> str:
+    """Return an id without what may be its suffix."""
+    head, dot, suffix = id.rpartition(".")
+    return head if dot + suffix in _SUFFIXES else id
+
+
 def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None]:
     """Read a suffix off the id; an id that exists as written wins over its reading as a suffix."""
     head, dot, _ = id.rpartition(".")
@@ -167,16 +173,35 @@ def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
 
 def represent(service: Parts, id: str, wanted: Wish) -> Response:
     """Answer with the representation of an entity that a client asks for; 304 when it has it."""
+    return render(service, find(service, id, wanted), wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A graph, and the syntax in which it is wanted."""
+
+    subgraph: Subgraph
+    syntax: Syntax
+    media_type: str
+
+
+def find(service: Parts, id: str, wanted: Wish) -> Found:
+    """Read the graph that a client asks for."""
     id, suffix = _split(service, id, wanted.syntax)
     syntax, media_type = rdf_syntax(wanted.accept, suffix)
     if wanted.frame and syntax is not JSONLD:
         raise NotAcceptable(f"a frame shapes JSON-LD, not {syntax.name}", detail={"offered": [JSONLD.media_type]})
-    subgraph = _live(service, id)
+    return Found(_live(service, id), syntax, media_type)
+
+
+def render(service: Parts, read: Found, wanted: Wish) -> Response:
+    """Write a graph that was read as the client wants it."""
+    subgraph, syntax, media_type = read.subgraph, read.syntax, read.media_type
     links = _links(service, subgraph, media_type)
     found = None
     tag = etag(subgraph.digest, syntax)
     if wanted.around.depth or wanted.around.notes or wanted.frame:
-        found = service.subgraphs.around(id, wanted.around)
+        found = service.subgraphs.around(subgraph.iri, wanted.around)
         tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, weak=True)
     headers = headers_of(subgraph, tag, links)
     if matches(wanted.known, tag):
@@ -221,27 +246,53 @@ def _links(service: Parts, subgraph: Subgraph, media_type: str) -> Iterator[str]
         yield CONTEXT_LINK
 
 
-@router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
-async def put(
-    id: EntityId,
-    request: Request,
-    service: Service,
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What the headers of a write say."""
+
+    content_type: str | None
+    if_match: str | None
+    if_none_match: str | None
+    prefer: str | None
+    accept: str | None
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> Sending:
+        """Read the headers of a request."""
+        names = ("content-type", "if-match", "if-none-match", "prefer", "accept")
+        return cls(*(headers.get(name) for name in names))
+
+
+def sending(
     content_type: ContentType = None,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
-) -> Response:
+) -> Sending:
+    """Read the headers of a write (FastAPI dependency)."""
+    return Sending(content_type, if_match, if_none_match, prefer, accept)
+
+
+@router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
+async def put(id: EntityId, request: Request, service: Service, sent: Annotated[Sending, Depends(sending)]) -> Response:
     """Make the graph hold exactly what the body says. 201 when it was not there, else 204; the same content changes nothing."""
-    syntax, data = await _sent(request, service, content_type)
+    return await replace(service, request, id, sent)
+
+
+async def replace(service: Parts, request: Request, id: str, sent: Sending) -> Response:
+    """Make a graph hold exactly what the body of ``request`` says."""
+    syntax, data = await _sent(request, service, sent.content_type)
     iri = service.iris.expand(id)
 
-    def work() -> Response:
-        expected = _expected(service, iri, if_match, if_none_match)
-        written = service.subgraphs.put(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
-        return _written(service, iri, written, syntax, prefer, accept)
+    def prepared() -> writing.Prepared:
+        expected = _expected(service, iri, sent.if_match, sent.if_none_match)
+        return service.subgraphs.putting(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
 
-    return await run_in_threadpool(work)
+    written = await writing.written(service.store, iri, len(data), prepared)
+    return await writing.beside(
+        service.store, iri, len(data), lambda: _written(service, iri, written, syntax, sent.prefer, sent.accept)
+    )
 
 
 @router.post("/subgraph/{id:path}", summary="Create one entity's graph")
@@ -334,11 +385,17 @@ def _written(
 @router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)
 async def delete(id: EntityId, service: Service, if_match: IfMatch = None) -> Response:
     """Turn the graph into a tombstone: reading it gives 410 from now on; its runs are kept."""
+    return await remove(service, id, if_match)
+
+
+async def remove(service: Parts, id: str, if_match: str | None) -> Response:
+    """Turn a graph into a tombstone."""
     iri = service.iris.expand(id)
 
-    def work() -> None:
+    def prepared() -> writing.Prepared:
         service.subgraphs.read(iri)
-        service.subgraphs.delete(iri, expected=_expected(service, iri, if_match, None))
+        expected = _expected(service, iri, if_match, None)
+        return service.subgraphs.prepare_delete(iri, expected=expected), lambda written: written
 
-    await run_in_threadpool(work)
+    await writing.written(service.store, iri, 0, prepared)
     return Response(status_code=204)

@@ -135,6 +135,14 @@ class EmbeddedStore:
             raise ValueError("the same graph occurs twice in one write")
         return self._writer.apply([_wanted(each) for each in writes])
 
+    def ask(self, write: GraphWrite, answered: Callable[[], object]) -> Callable[[], list[Written]]:
+        """Ask for one write and return at once; what is returned gives the results once ``answered`` was called, in another thread."""
+        return self._writer.ask([_wanted(write)], answered)
+
+    def is_being_written(self, graph: str) -> bool:
+        """Tell whether reading the graph now may have to wait for a write."""
+        return graph in self._writer.in_flight
+
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(self, graph: str) -> StoredGraph | None:
         """Return one graph, or None when it does not exist."""

@@ -59,25 +59,20 @@ class Batch:
 
 
 class _Asked:
-    """One ``apply`` under way: its caller waits until ``done`` can be had."""
+    """One ``apply`` under way: ``answer`` is called when it has ended, in the writer's thread."""
 
-    __slots__ = ("_done", "asked_at", "changes", "error", "graphs", "results", "wanted")
+    __slots__ = ("answer", "asked_at", "changes", "error", "graphs", "results", "wanted")
 
-    def __init__(self, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, wanted: Sequence[Wanted], answer: Callable[[], object]) -> None:
+        self.answer = answer
         self.wanted = wanted
         self.graphs = frozenset(each.write.graph for each in wanted)
         self.changes: list[Change] = []
         self.results: list[Written] = []
         self.error: BaseException | None = None
         self.asked_at = time.perf_counter()
-        self._done = threading.Lock()
-        self._done.acquire()
 
-    def answer(self) -> None:
-        self._done.release()
-
-    def wait(self) -> list[Written]:
-        self._done.acquire()
+    def outcome(self) -> list[Written]:
         if self.error is not None:
             raise self.error
         return self.results
@@ -122,13 +117,21 @@ class Writer:
 
     def apply(self, wanted: Sequence[Wanted]) -> list[Written]:
         """Write all or none and wait until it is durable; see ``Store.apply``."""
-        asked = _Asked(wanted)
+        done = threading.Lock()
+        done.acquire()
+        outcome = self.ask(wanted, done.release)
+        done.acquire()
+        return outcome()
+
+    def ask(self, wanted: Sequence[Wanted], answered: Callable[[], object]) -> Callable[[], list[Written]]:
+        """Ask for a write and return at once; after ``answered`` was called, in the writer's thread, what is returned gives the results."""
+        asked = _Asked(wanted, answered)
         with self._arrived:
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             self._waiting.append(asked)
             self._arrived.notify()
-        return asked.wait()
+        return asked.outcome
 
     def close(self) -> None:
         """Write what was asked for, then end."""

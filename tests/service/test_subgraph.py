@@ -390,3 +390,41 @@ def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
         assert created.status_code == 201
         assert http.delete("/subgraph/forecast/a").status_code == 428
         assert http.delete("/subgraph/forecast/a", headers={"If-Match": created.headers["ETag"]}).status_code == 204
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers"),
+    [
+        ("GET", "prod/payments/deployment/checkout", {}),
+        ("GET", "prod/payments/deployment/checkout.ttl", {}),
+        ("GET", "prod/payments/deployment/checkout", {"Accept": "application/n-triples", "Accept-Encoding": "gzip"}),
+        ("GET", "prod/payments/deployment/checkout", {"If-None-Match": "*"}),
+        ("GET", "prod/payments/deployment/checkout", {"Accept": "image/png"}),
+        ("HEAD", "prod/payments/deployment/checkout", {"Accept": "text/turtle"}),
+        ("GET", quote(f"{BASE}prod/payments/deployment/checkout", safe=""), {}),
+        ("GET", "prod/payments/deployment/none", {}),
+        ("GET", "prod", {}),
+        ("PUT", "prod/payments/deployment/checkout", JSONLD),
+        ("PUT", "prod/payments/deployment/checkout", {"Content-Type": "image/png"}),
+        ("PUT", "forecast/a", {**JSONLD, "If-Match": '"0"'}),
+        ("DELETE", "prod/payments/deployment/checkout", {"If-Match": '"0"'}),
+        ("DELETE", "prod/payments/deployment/none", {}),
+    ],
+)
+def test_the_short_way_answers_as_the_routes_do(
+    http: httpx.Client, method: str, path: str, headers: dict[str, str]
+) -> None:
+    """A request without a query string never reaches the framework, and gets the status, headers and body that it would get there."""
+
+    def told(query: str) -> tuple[int, dict[str, str], bytes]:
+        content = b"{}" if method == "PUT" else None
+        answer = http.request(
+            method, f"/subgraph/{path}{query}", headers={**headers, "X-Request-Id": "1"}, content=content
+        )
+        return (
+            answer.status_code,
+            {name: value for name, value in answer.headers.items() if name not in ("date", "connection")},
+            answer.content,
+        )
+
+    assert told("") == told("?unread=1")

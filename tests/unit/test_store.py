@@ -811,3 +811,20 @@ def test_a_bulk_load_has_no_delta(store: EmbeddedStore, monkeypatch: pytest.Monk
     store.apply([*many(6), write(A, 1)])
 
     assert [(each.generation, each.update, len(each.graphs), each.bulk) for each in deltas] == [(1, "", 7, True)]
+
+
+# -- asking without waiting -----------------------------------------------------------------------------------------------------
+
+
+def test_a_write_can_be_asked_for_without_waiting(store: EmbeddedStore) -> None:
+    """The caller is told in another thread when it is durable, and then gets the results, or the refusal."""
+    told = threading.Event()
+    outcome = store.ask(write(A, 1), told.set)
+    assert told.wait(30)
+    assert outcome()[0].generation == 1
+
+    told.clear()
+    refused = store.ask(write(A, 2, owner="dump"), told.set)
+    assert told.wait(30)
+    with pytest.raises(GraphOwned):
+        refused()
