@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fastapi import Request
 
+from api.counting import Counting
 from api.exporting import Exporting
 from exporters.files import Files
 from exporters.hosting import ensure
@@ -62,6 +63,7 @@ class Parts:
     history: History
     search: Search = field(kw_only=True)
     feed: Feed = field(kw_only=True)
+    counting: Counting = field(kw_only=True)
     exporting: Exporting | None = field(default=None)
     asking: Asking | None = field(default=None)
     retention: Retention | None = field(default=None)
@@ -140,6 +142,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
         Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),
+        counting=Counting(store),
     )
     _follow(store, parts.feed)
     if parts.exporting:

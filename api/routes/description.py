@@ -1,13 +1,10 @@
 """The service description: what ``GET /sparql`` answers when it is asked for RDF and not queried (https://www.w3.org/TR/sparql11-service-description/).
 
-It names both endpoints, the formats, and the default dataset with VoID counts (https://www.w3.org/TR/void/), counted anew each time
-by the same bounded means as any query.
+It names both endpoints, the formats, and the default dataset with VoID counts (https://www.w3.org/TR/void/).
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 
 from fastapi import Request
@@ -16,7 +13,6 @@ from starlette.responses import Response
 from api.assembly import Parts
 from api.negotiation import rdf_syntax
 from kg import rdf
-from kg.sparql import protocol
 
 _SD = "http://www.w3.org/ns/sparql-service-description#"
 _VOID = "http://rdfs.org/ns/void#"
@@ -24,9 +20,6 @@ _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _FORMATS = "http://www.w3.org/ns/formats/"
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
 _GRAPHS = ("Turtle", "JSON-LD", "N-Triples", "RDF_XML", "N-Quads", "TriG", "N3")
-_COUNTS = """SELECT (COUNT(*) AS ?triples) (COUNT(DISTINCT ?s) AS ?distinctSubjects) (COUNT(DISTINCT ?p) AS ?properties)
- (COUNT(DISTINCT ?o) AS ?distinctObjects) { ?s ?p ?o }"""
-_CLASSES = "SELECT ?class (COUNT(DISTINCT ?s) AS ?entities) { ?s a ?class FILTER(ISIRI(?class)) } GROUP BY ?class ORDER BY ?class"
 
 
 def wanted(request: Request) -> bool:
@@ -60,26 +53,21 @@ def _lines(service: Parts) -> Iterator[str]:
 
 
 def _dataset(service: Parts, dataset: str, union: str) -> Iterator[str]:
+    counts = service.counting.counts()
     yield f"{dataset} {_TYPE} <{_SD}Dataset> ."
     yield f"{dataset} <{_SD}defaultGraph> {union} ."
-    yield f"{dataset} <{_VOID}documents> {_number(len(service.store.entries()))} ."
+    yield f"{dataset} <{_VOID}documents> {_number(counts.graphs)} ."
     yield f"{union} {_TYPE} <{_SD}Graph> ."
     yield f"{union} {_TYPE} <{_VOID}Dataset> ."
-    for name, count in _rows(service, _COUNTS)[0].items():
+    for name, count in counts.statements.items():
         yield f"{union} <{_VOID}{name}> {_number(count)} ."
-    classes = _rows(service, _CLASSES)
-    yield f"{union} <{_VOID}classes> {_number(len(classes))} ."
-    for position, row in enumerate(classes):
+    yield f"{union} <{_VOID}classes> {_number(len(counts.subjects))} ."
+    for position, (name, count) in enumerate(counts.subjects.items()):
         part = f"{union[:-1]}-class-{position}>"
         yield f"{union} <{_VOID}classPartition> {part} ."
-        yield f"{part} <{_VOID}class> <{row['class']}> ."
-        yield f"{part} <{_VOID}entities> {_number(row['entities'])} ."
+        yield f"{part} <{_VOID}class> <{name}> ."
+        yield f"{part} <{_VOID}entities> {_number(count)} ."
 
 
-def _rows(service: Parts, query: str) -> list[dict[str, str]]:
-    answer = service.store.answer(query, media_type=protocol.RESULTS[2])
-    return list(csv.DictReader(io.StringIO(b"".join(answer.chunks).decode())))
-
-
-def _number(value: int | str) -> str:
+def _number(value: int) -> str:
     return f'"{value}"^^<http://www.w3.org/2001/XMLSchema#integer>'

@@ -6,8 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header
@@ -15,7 +13,6 @@ from starlette.responses import Response
 
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax
-from api.representations import etag, matches
 from api.routes.subgraph import EntityId, Wanted, represent
 from kg import jsonld, rdf
 from kg.rdf import TURTLE
@@ -24,7 +21,6 @@ router = APIRouter(tags=["linked data"])
 
 Service = Annotated[Parts, Depends(parts)]
 Accept = Annotated[str | None, Header()]
-IfNoneMatch = Annotated[str | None, Header()]
 
 
 @router.get("/id/{id:path}", summary="Follow the name of a thing", status_code=303, response_class=Response)
@@ -42,28 +38,6 @@ def document(id: EntityId, service: Service, wanted: Wanted) -> Response:
     return represent(service, id, wanted)
 
 
-@router.get("/ontology", summary="The ontology", response_class=Response)
-def ontology(accept: Accept = None, if_none_match: IfNoneMatch = None) -> Response:
-    """Return the vocabulary of the graph: classes, properties and concepts, in any RDF syntax (Turtle when nothing is said)."""
-    syntax, media_type = rdf_syntax(accept or TURTLE.media_type)
-    digest, content = _ontology(syntax.name)
-    headers = {"ETag": etag(digest, syntax), "Vary": "Accept", "Cache-Control": "public, max-age=3600"}
-    if matches(if_none_match, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type=media_type, headers=headers)
-
-
-@cache
-def _ontology(syntax: str) -> tuple[str, bytes]:
-    """Return the digest of the ontology and its text in a syntax."""
-    source = files("ontology").joinpath("drumlin.ttl").read_bytes()
-    lines = rdf.parse(source, TURTLE)[None]
-    return rdf.digest(lines), source if syntax == TURTLE.name else rdf.serialize(lines, rdf.syntax_named(syntax))
-
-
-_COUNTS = (
-    "SELECT ?type (COUNT(?entity) AS ?count) WHERE { GRAPH ?entity { ?entity a ?type } } GROUP BY ?type ORDER BY ?type"
-)
 _VOID = "http://rdfs.org/ns/void#"
 _DCTERMS = "http://purl.org/dc/terms/"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -88,8 +62,8 @@ def _void(service: Parts) -> Iterator[str]:
     yield f'{dataset} <{_VOID}uriSpace> "{service.iris.root}" .'
     for vocabulary in (jsonld.NAMESPACE, *(rdf.PREFIXES[name] for name in ("dcat", "dcterms", "prov"))):
         yield f"{dataset} <{_VOID}vocabulary> <{vocabulary}> ."
-    for row in service.store.look_up(_COUNTS):
-        part = f"<{base}/.well-known/void#{row['type'].rpartition('#')[2]}>"
+    for name, count in service.counting.counts().entities.items():
+        part = f"<{base}/.well-known/void#{name.rpartition('#')[2]}>"
         yield f"{dataset} <{_VOID}classPartition> {part} ."
-        yield f"{part} <{_VOID}class> <{row['type']}> ."
-        yield f'{part} <{_VOID}entities> "{row["count"]}"^^<{_INTEGER}> .'
+        yield f"{part} <{_VOID}class> <{name}> ."
+        yield f'{part} <{_VOID}entities> "{count}"^^<{_INTEGER}> .'

@@ -45,18 +45,13 @@ def metrics(request: Request) -> Response:
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
-_COUNTS = """
-SELECT ?type (COUNT(?entity) AS ?count) WHERE { GRAPH ?entity { ?entity a ?type } } GROUP BY ?type ORDER BY DESC(?count)
-"""
-
-
 @router.get("/", response_class=HTMLResponse, include_in_schema=False)
 def front(service: Service) -> str:
     """Show what is in the graph and where to go from here."""
     rows = "".join(
-        f"<tr><td><a href='subgraphs?type={name}'>{name}</a></td><td>{html.escape(row['count'])}</td></tr>"
-        for row in service.store.look_up(_COUNTS)
-        if (name := html.escape(row["type"].rpartition("#")[2]))
+        f"<tr><td><a href='subgraphs?type={name}'>{name}</a></td><td>{count}</td></tr>"
+        for kind, count in sorted(service.counting.counts().entities.items(), key=lambda found: -found[1])
+        if (name := html.escape(kind.rpartition("#")[2]))
     )
     return _PAGE.format(cluster=html.escape(service.settings.cluster), rows=rows, generation=service.store.generation)
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 
 from kg import rdf
-from tests.service.conftest import BASE
+from tests.service.conftest import BASE, serving
 
 SD = "http://www.w3.org/ns/sparql-service-description#"
 VOID = "http://rdfs.org/ns/void#"
+TURTLE = {"Content-Type": "text/turtle"}
 INTEGER = "<http://www.w3.org/2001/XMLSchema#integer>"
 
 
@@ -29,6 +32,33 @@ def test_the_service_describes_itself(http: httpx.Client, syntax: rdf.Syntax) ->
     (deployments,) = [line for line in lines if "drumlin/ns#Deployment>" in line]
     part = deployments.split()[0]
     assert any(line.startswith(f'{part} <{VOID}entities> "10"') for line in lines)
+
+
+def test_counts_are_kept_until_something_is_written(tmp_path: Path) -> None:
+    """Asked again the engine is not; after a write the counts are those of now, in both descriptions and on the front page."""
+    accept = {"Accept": "application/n-triples"}
+    with serving("--store", str(tmp_path / "store")) as service, httpx.Client(base_url=service.url, timeout=60) as http:
+        first = http.get("/sparql", headers=accept).text
+        asked = _asked(http)
+        assert http.get("/sparql", headers=accept).text == first
+        assert "sparql#dataset" in first
+        http.get("/.well-known/void", headers=accept)
+        http.get("/")
+        assert _asked(http) == asked
+        http.put(
+            "/store?graph=http://x/g", content="<http://x/g> a <http://x/Odd> .", headers=TURTLE
+        ).raise_for_status()
+
+        assert "<http://x/Odd>" in http.get("/sparql", headers=accept).text
+        assert '/Odd> <http://rdfs.org/ns/void#entities> "1"' in http.get("/.well-known/void", headers=accept).text
+        assert "Odd" in http.get("/").text
+        assert _asked(http) > asked
+
+
+def _asked(http: httpx.Client) -> float:
+    """Read how many queries readers have answered."""
+    told = [line for line in http.get("/metrics").text.splitlines() if line.startswith("drumlin_queries_total{")]
+    return sum(float(line.rpartition(" ")[2]) for line in told)
 
 
 def test_a_browser_that_asks_for_anything_gets_no_description(http: httpx.Client) -> None:

@@ -1,0 +1,60 @@
+"""How much there is: counted when somebody asks, by the same bounded means as any query, and kept until something is written."""
+
+from __future__ import annotations
+
+import csv
+import io
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kg.sparql.protocol import RESULTS
+from kg.store.protocol import Store
+
+_STATEMENTS = """SELECT (COUNT(*) AS ?triples) (COUNT(DISTINCT ?s) AS ?distinctSubjects) (COUNT(DISTINCT ?p) AS ?properties)
+ (COUNT(DISTINCT ?o) AS ?distinctObjects) { ?s ?p ?o }"""
+_CLASSES = "SELECT ?class (COUNT(DISTINCT ?s) AS ?n) { ?s a ?class FILTER(ISIRI(?class)) } GROUP BY ?class"
+_ENTITIES = "SELECT ?class (COUNT(?entity) AS ?n) { GRAPH ?entity { ?entity a ?class } } GROUP BY ?class"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts of a store: ``statements`` by VoID's names, subjects by class, entities (which have a graph) by class."""
+
+    graphs: int
+    statements: Mapping[str, int]
+    subjects: Mapping[str, int]
+    entities: Mapping[str, int]
+
+
+class Counting:
+    """Counts one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._counting = threading.Lock()
+        self._known: tuple[int, Counts] | None = None
+
+    def counts(self) -> Counts:
+        """Return the counts of now; those who ask at the same time wait for the same counting. Raises what queries raise."""
+        with self._counting:
+            generation = self._store.generation
+            if self._known is None or self._known[0] != generation:
+                self._known = generation, self._counted()
+            return self._known[1]
+
+    def _counted(self) -> Counts:
+        (statements,) = self._asked(_STATEMENTS)
+        return Counts(
+            len(self._store.entries()),
+            {name: int(count) for name, count in statements.items()},
+            self._by_class(_CLASSES),
+            self._by_class(_ENTITIES),
+        )
+
+    def _by_class(self, query: str) -> dict[str, int]:
+        return {row["class"]: int(row["n"]) for row in sorted(self._asked(query), key=lambda row: row["class"])}
+
+    def _asked(self, query: str) -> list[dict[str, str]]:
+        answer = self._store.answer(query, media_type=RESULTS[2])
+        return list(csv.DictReader(io.StringIO(b"".join(answer.chunks).decode())))
