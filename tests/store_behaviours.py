@@ -168,6 +168,7 @@ def a_line_that_is_not_canonical_is_refused(store: Store) -> None:
         '<http://s> <http://p> "a\nb" .',
         "<http://s> <http://p> <http://o>",
         "<http://s> <http://p> <o> .",
+        "<http://s> <http://p> <http://[> .",
         '<http://s> <http://p> "a"@toolonglanguage .',
         '<http://s> <http://p> <<( <http://s> <http://p> "o" )>> .',
         "",
@@ -179,6 +180,7 @@ def a_line_that_is_not_canonical_is_refused(store: Store) -> None:
 
     assert store.generation == 0
     assert store.entries() == []
+    assert store.apply([write(A, 1)])[0].generation == 1
 
 
 def read_increment_write_loses_nothing(store: Store, other: Store) -> None:

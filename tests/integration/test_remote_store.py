@@ -1,14 +1,13 @@
-"""The promises of ``kg.store.protocol``, kept on the embedded store, on Oxigraph's server and on Virtuoso."""
+"""The promises of ``kg.store.protocol``, kept on Oxigraph's server and on Virtuoso; ``tests/unit/test_store.py`` has the embedded store's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import closing
 
 import httpx
 import pytest
 
-from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Store
 from kg.store.remote import RemoteStore
 from tests import store_behaviours
@@ -56,17 +55,13 @@ def emptied(running: RunningEngine) -> None:
             client.post(f"{root}{path or '/update'}", data={"update": batch}).raise_for_status()
 
 
-@pytest.fixture(params=["embedded", *ENGINES])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """An empty store of each kind."""
-    if request.param == "embedded":
-        opened_store: Store = EmbeddedStore(tmp_path / "store", clock=lambda: store_behaviours.NOON)
-    else:
-        running = request.getfixturevalue("engines")(request.param)
-        emptied(running)
-        opened_store = opened(running)
-    yield opened_store
-    opened_store.close()
+@pytest.fixture(params=ENGINES)
+def store(request: pytest.FixtureRequest, engines: Callable[[str], RunningEngine]) -> Iterator[Store]:
+    """An empty store in each engine."""
+    running = engines(request.param)
+    emptied(running)
+    with closing(opened(running)) as store:
+        yield store
 
 
 @pytest.mark.parametrize("behaviour", store_behaviours.BEHAVIOURS, ids=lambda each: each.__name__)

@@ -1,8 +1,7 @@
-"""What the embedded store promises: one test per guarantee of ``kg.store.protocol``."""
+"""What the embedded store promises: every guarantee of ``kg.store.protocol`` (``tests.store_behaviours``), and what is its own."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from kg.errors import (
     DrumlinError,
     GraphOwned,
     InvalidDocument,
-    InvalidIdentifier,
     PreconditionFailed,
     QueryRejected,
     StoreFull,
@@ -33,27 +30,21 @@ from kg.store.delta import Delta
 from kg.store.durability import Wal
 from kg.store.embedded import EmbeddedStore
 from kg.store.engine import Engine, translated
-from kg.store.protocol import Dataset, GraphWrite, Lines, Written
+from kg.store.protocol import GraphWrite, Store, Written
 from kg.store.writer import Batch, Writer
-
-A, B = "https://kg.example/id/prod/a/pod/x", "https://kg.example/id/prod/b/pod/y"
-JSON = "application/sparql-results+json"
-NOON = datetime(2026, 11, 27, 12, tzinfo=UTC)
-
-
-def line(subject: str, value: object) -> str:
-    """Write one statement about ``subject``."""
-    return f'<{subject}> <http://p/value> "{value}" .'
-
-
-def write(graph: str, *values: object, owner: str = "user", **more: object) -> GraphWrite:
-    """Make a write of one statement per value."""
-    return GraphWrite(graph, frozenset(line(graph, value) for value in values), owner, **more)  # type: ignore[arg-type]
-
-
-def remove(graph: str, owner: str = "user") -> GraphWrite:
-    """Make a write that removes a graph."""
-    return GraphWrite(graph, None, owner)
+from tests.store_behaviours import (
+    BEHAVIOURS,
+    JSON,
+    NOON,
+    A,
+    B,
+    answered,
+    line,
+    read_increment_write_loses_nothing,
+    remove,
+    values,
+    write,
+)
 
 
 @pytest.fixture
@@ -64,214 +55,18 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     opened.close()
 
 
-def answered(store: EmbeddedStore, query: str, media_type: str = JSON, **more: object) -> str:
-    """Run a query and read its answer whole."""
-    return b"".join(store.answer(query, media_type=media_type, **more).chunks).decode()  # type: ignore[arg-type]
+# -- the protocol ---------------------------------------------------------------------------------------------------------------
 
 
-def values(store: EmbeddedStore, query: str, **more: object) -> list[str]:
-    """Return the values of ``?v`` in a query's solutions."""
-    rows = json.loads(answered(store, query, **more))["results"]["bindings"]
-    return sorted(row["v"]["value"] for row in rows)
-
-
-# -- writing ------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_write_is_read_back_with_its_entry(store: EmbeddedStore) -> None:
-    """What was written is there, with digest, owner, generation and time."""
-    (written,) = store.apply([write(A, 1)])
-    stored = store.read(A)
-
-    assert (written.outcome, written.generation, store.generation) == ("created", 1, 1)
-    assert stored is not None
-    assert stored.lines == {line(A, 1)}
-    assert stored.entry.digest == written.digest == digest(stored.lines)
-    assert (stored.entry.owner, stored.entry.generation, stored.entry.changed) == ("user", 1, NOON)
-
-
-def test_a_write_of_the_same_lines_is_no_write(store: EmbeddedStore) -> None:
-    """Equal lines leave no generation and no log entry, even in another lexical form."""
-    text = '<{}> <http://p/value> "{}"^^<http://www.w3.org/2001/XMLSchema#decimal> .'
-    store.apply([GraphWrite(A, frozenset({text.format(A, "0.25")}), "user")])
-    (written,) = store.apply([GraphWrite(A, frozenset({text.format(A, "0.250")}), "user")])
-
-    assert written.outcome == "unchanged"
-    assert store.generation == 1
-    assert len(store.log(0)) == 1
-
-
-def test_only_what_differs_changes(store: EmbeddedStore) -> None:
-    """Replacing a graph leaves exactly the new lines, also when old and new overlap."""
-    store.apply([write(A, 1, 2), write(B, 9)])
-    (written,) = store.apply([write(A, 2, 3)])
-
-    assert written.outcome == "replaced"
-    assert values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["2", "3", "9"]
-
-
-def test_a_removed_graph_is_nowhere(store: EmbeddedStore) -> None:
-    """Removal takes the graph, its name and its entry; removing it again is no write."""
-    store.apply([write(A, 1), write(B, 1)])
-    assert store.apply([remove(A)])[0].outcome == "removed"
-    assert store.apply([remove(A)])[0].outcome == "unchanged"
-
-    assert store.read(A) is None
-    assert store.entry(A) is None
-    assert [each.graph for each in store.entries()] == [B]
-    assert json.loads(answered(store, f"ASK {{ GRAPH <{A}> {{}} }}")) == {"head": {}, "boolean": False}
-
-
-def test_an_empty_graph_exists(store: EmbeddedStore) -> None:
-    """A graph of no lines is there until it is removed, whether it was made so or emptied."""
-    store.apply([write(A), write(B, 1)])
-    store.apply([write(B)])
-
-    assert [store.read(graph).lines for graph in (A, B)] == [frozenset(), frozenset()]  # type: ignore[union-attr]
-
-
-def test_another_owner_is_refused(store: EmbeddedStore) -> None:
-    """A graph is written by its owner only, and the refusal names the owner; nothing of the write happens."""
-    store.apply([write(A, 1, owner="kubernetes:prod")])
-
-    with pytest.raises(GraphOwned) as refused:
-        store.apply([write(B, 1), write(A, 2)])
-
-    assert refused.value.detail["owner"] == "kubernetes:prod"
-    assert store.generation == 1
-    assert store.read(B) is None
-
-
-@pytest.mark.parametrize("expected", [None, "0" * 32])
-def test_a_precondition_that_does_not_hold_refuses_all(store: EmbeddedStore, expected: str | None) -> None:
-    """One failed expectation undoes the whole write and tells the digest there is."""
-    (first,) = store.apply([write(A, 1)])
-
-    with pytest.raises(PreconditionFailed) as refused:
-        store.apply([write(B, 1), write(A, 2, expected=expected)])
-
-    assert refused.value.detail == {"digest": first.digest}
-    assert store.read(B) is None
-
-
-def test_the_same_graph_twice_is_a_mistake(store: EmbeddedStore) -> None:
-    """One write says one thing about a graph."""
-    with pytest.raises(ValueError, match="twice"):
-        store.apply([write(A, 1), write(A, 2)])
-
-
-@pytest.mark.parametrize(
-    "bad",
-    [
-        '<http://s> <http://p> "x" } } ; DROP ALL ; INSERT DATA { <http://s> <http://p> "y" .',
-        "<http://s> <http://p> <http://o> . <http://s> <http://p> <http://o> .",
-        '<http://s> <http://p> "a\nb" .',
-        "<http://s> <http://p> <http://o>",
-        "<http://s> <http://p> <o> .",
-        "<http://s> <http://p> <http://[> .",
-        '<http://s> <http://p> "a"@toolonglanguage .',
-        '<http://s> <http://p> <<( <http://s> <http://p> "o" )>> .',
-        "",
-    ],
-)
-def test_a_line_that_is_not_canonical_is_refused(store: EmbeddedStore, bad: str) -> None:
-    """Nothing but statements reaches the engine, so a line cannot smuggle an update in; nothing is half written."""
-    with pytest.raises(InvalidDocument):
-        store.apply([write(B, 1), GraphWrite(A, frozenset({bad}), "user")])
-
-    assert store.generation == 0
-    assert store.entries() == []
-    assert store.apply([write(A, 1)])[0].generation == 1
-
-
-def test_a_graph_must_be_named_by_an_iri(store: EmbeddedStore) -> None:
-    """A name that is no IRI is refused before it becomes part of an update."""
-    with pytest.raises(InvalidDocument):
-        store.apply([write("http://a> { } } ; DROP ALL #", 1)])
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.__name__)
+def test_every_promise_is_kept(store: EmbeddedStore, behaviour: Callable[[Store], None]) -> None:
+    """Each guarantee of the protocol holds; the function's own docstring says which."""
+    behaviour(store)
 
 
 def test_read_increment_write_loses_nothing(store: EmbeddedStore) -> None:
-    """Two writers that each read, add one and write with ``expected`` never lose an increment."""
-    store.apply([write(A, 0)])
-
-    def increment() -> None:
-        for _ in range(100):
-            while True:
-                stored = store.read(A)
-                assert stored is not None
-                (only,) = stored.lines
-                value = int(only.split('"')[1])
-                try:
-                    store.apply([write(A, value + 1, expected=stored.entry.digest)])
-                    break
-                except PreconditionFailed:
-                    continue
-
-    threads = [threading.Thread(target=increment) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-
-    assert store.read(A).lines == {line(A, 200)}  # type: ignore[union-attr]
-    assert store.generation == 201
-
-
-def test_readers_never_see_a_mixture(store: EmbeddedStore) -> None:
-    """While a graph is rewritten, every read gives lines that have the digest of their entry."""
-    done = threading.Event()
-    torn: list[str] = []
-
-    def read() -> None:
-        while not done.is_set():
-            stored = store.read(A)
-            if stored and digest(stored.lines) != stored.entry.digest:
-                torn.append(stored.entry.digest)
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for number in range(150):
-        store.apply([write(A, *range(number, number + 20))])
-    done.set()
-    reader.join()
-
-    assert torn == []
-
-
-# -- the log ------------------------------------------------------------------------------------------------------------------
-
-
-def test_the_log_tells_every_change_in_order(store: EmbeddedStore) -> None:
-    """One entry per effective change: created, replaced, removed, with the digests before and after."""
-    one, two = digest({line(A, 1)}), digest({line(A, 2)})
-    store.apply([write(A, 1)])
-    store.apply([write(A, 2)])
-    store.apply([remove(A)])
-
-    told = [(each.generation, each.before, each.after, each.at) for each in store.log(0)]
-    assert told == [(1, None, one, NOON), (2, one, two, NOON), (3, two, None, NOON)]
-    assert [each.generation for each in store.log(1)] == [2, 3]
-
-
-def test_the_log_gives_whole_generations(store: EmbeddedStore) -> None:
-    """A limit never cuts a generation in two: fewer come, or at least one whole."""
-    store.apply([write(A, 1)])
-    store.apply([write(f"{B}{number}", 1) for number in range(5)])
-
-    assert [each.generation for each in store.log(0, limit=3)] == [1]
-    assert [each.generation for each in store.log(1, limit=3)] == [2] * 5
-
-
-def test_listing_is_in_order_and_can_be_paged(store: EmbeddedStore) -> None:
-    """Prefix, owner, cursor and limit narrow the list, which is sorted by IRI."""
-    names = [f"https://kg.example/id/{letter}/-/node/n" for letter in "abc"]
-    store.apply([write(name, 1, owner=name[-10]) for name in names] + [write("https://kg.example/zz", 1, owner="user")])
-
-    assert [each.graph for each in store.entries(prefix="https://kg.example/id/")] == names
-    assert [each.graph for each in store.entries(prefix="https://kg.example/id/", after=names[0], limit=1)] == [
-        names[1]
-    ]
-    assert [each.graph for each in store.entries(owner="user")] == ["https://kg.example/zz"]
+    """Writers that each read, add one and write with ``expected`` never lose an increment."""
+    read_increment_write_loses_nothing(store, store)
 
 
 # -- durability and opening -----------------------------------------------------------------------------------------------------
@@ -590,84 +385,6 @@ def test_a_bulk_load_that_was_cut_is_taken_back(store: EmbeddedStore, monkeypatc
 # -- querying -------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_default_graph_is_the_union(store: EmbeddedStore) -> None:
-    """A query that names no graph reads all of them."""
-    store.apply([write(A, 1), write(B, 2)])
-
-    assert values(store, "SELECT ?v { ?s ?p ?v }") == ["1", "2"]
-
-
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        (f"SELECT ?v FROM <{A}> {{ ?s ?p ?v }}", ["1"]),
-        (f"SELECT ?v FROM NAMED <{A}> {{ ?s ?p ?v }}", []),
-        (f"SELECT ?v FROM NAMED <{A}> {{ GRAPH ?g {{ ?s ?p ?v }} }}", ["1"]),
-        (f"SELECT ?v FROM <{A}> {{ GRAPH ?g {{ ?s ?p ?v }} }}", []),
-        ("SELECT ?v { ?s ?p ?v } # FROM <http://a>", ["1", "2"]),
-        ("SELECT ?v { ?s ?p ?v FILTER(?v != 'FROM <http://a>') }", ["1", "2"]),
-    ],
-)
-def test_from_narrows(store: EmbeddedStore, query: str, expected: list[str]) -> None:
-    """FROM and FROM NAMED choose the dataset; a FROM in a comment or string does not."""
-    store.apply([write(A, 1), write(B, 2)])
-
-    assert values(store, query) == expected
-
-
-def test_the_protocols_graphs_win_and_never_widen(store: EmbeddedStore) -> None:
-    """Graphs given beside the query override FROM; naming one kind leaves the other empty."""
-    store.apply([write(A, 1), write(B, 2)])
-    any_graph = "SELECT ?v { { ?s ?p ?v } UNION { GRAPH ?g { ?s ?p ?v } } }"
-
-    assert values(store, f"SELECT ?v FROM <{B}> {{ ?s ?p ?v }}", dataset=Dataset((A,), ())) == ["1"]
-    assert values(store, any_graph, dataset=Dataset((A,))) == ["1"]
-    assert values(store, any_graph, dataset=Dataset(None, (B,))) == ["2"]
-    assert values(store, any_graph, dataset=Dataset((), ())) == []
-    with pytest.raises(QueryRejected):
-        answered(store, any_graph, dataset=Dataset(("not an iri",)))
-
-
-@pytest.mark.parametrize(
-    ("media_type", "begins"),
-    [
-        (JSON, '{"head"'),
-        ("application/sparql-results+xml", "<?xml"),
-        ("text/csv", "v\r\n1"),
-        ("text/tab-separated-values", '?v\n"1"'),
-    ],
-)
-def test_solutions_are_written_in_four_formats(store: EmbeddedStore, media_type: str, begins: str) -> None:
-    """SELECT and ASK come as JSON, XML, CSV and TSV."""
-    store.apply([write(A, 1)])
-
-    assert answered(store, "SELECT ?v { ?s ?p ?v }", media_type).startswith(begins)
-    assert "true" in answered(store, "ASK { ?s ?p ?v }", media_type)
-
-
-@pytest.mark.parametrize("query", ["CONSTRUCT { ?s ?p ?v } WHERE { ?s ?p ?v }", f"DESCRIBE <{A}>"])
-def test_graphs_are_written_in_every_syntax(store: EmbeddedStore, query: str) -> None:
-    """CONSTRUCT and DESCRIBE come in all RDF syntaxes, and say the same in each."""
-    from kg import rdf
-
-    store.apply([write(A, 1)])
-    for syntax in rdf.SYNTAXES:
-        text = answered(store, query, syntax.media_type).encode()
-        assert rdf.parse(text, syntax) == {None: {line(A, 1)}}
-
-
-@pytest.mark.parametrize(
-    ("query", "media_type"),
-    [("ASK {}", "text/turtle"), ("CONSTRUCT {} {}", "text/csv"), ("ASK {}", "image/png")],
-)
-def test_a_format_that_does_not_fit_is_refused(store: EmbeddedStore, query: str, media_type: str) -> None:
-    """The refusal lists what is offered for that form."""
-    with pytest.raises(UnsupportedSyntax) as refused:
-        answered(store, query, media_type)
-
-    assert refused.value.detail["offered"]
-
-
 def test_what_a_syntax_cannot_write_is_refused(store: EmbeddedStore) -> None:
     """A triple term has no JSON-LD; that is said, and is no error of the store."""
     store.apply([write(A, 1)])
@@ -684,14 +401,6 @@ def test_what_a_syntax_cannot_write_is_refused(store: EmbeddedStore) -> None:
     )
 
 
-def test_a_syntax_error_has_a_place(store: EmbeddedStore) -> None:
-    """The engine's line and column come with the rejection."""
-    with pytest.raises(QueryRejected, match="line 2") as refused:
-        answered(store, "SELECT * {\n ?s ?p }")
-
-    assert refused.value.detail["line"] == 2
-
-
 def test_an_unknown_function_is_refused(store: EmbeddedStore) -> None:
     """What the engine cannot evaluate is an error of the query, or of no row; never of the service."""
     store.apply([write(A, 1)])
@@ -700,13 +409,6 @@ def test_an_unknown_function_is_refused(store: EmbeddedStore) -> None:
     except QueryRejected:
         return
     assert found == []
-
-
-def test_a_base_resolves_relative_iris(store: EmbeddedStore) -> None:
-    """``base`` is what relative IRIs of the query are resolved against."""
-    store.apply([write(A, 1)])
-
-    assert values(store, "SELECT ?v { <id/prod/a/pod/x> ?p ?v }", base="https://kg.example/") == ["1"]
 
 
 def test_an_answer_may_be_read_in_another_thread_or_dropped(store: EmbeddedStore) -> None:
@@ -728,39 +430,6 @@ def test_an_answer_may_be_read_in_another_thread_or_dropped(store: EmbeddedStore
     assert not thread.is_alive()
     with pytest.raises(StopIteration):
         next(first.chunks)
-
-
-def test_an_answer_says_what_it_saw(store: EmbeddedStore) -> None:
-    """The generation of an answer is the last one acknowledged before it."""
-    store.apply([write(A, 1)])
-
-    assert store.answer("ASK {}", media_type=JSON).generation == 1
-
-
-def test_our_own_queries_take_iris_as_terms(store: EmbeddedStore) -> None:
-    """A look-up binds a variable, selected or not, to an IRI; what is no IRI never becomes text."""
-    store.apply([write(A, 1), write(B, 2)])
-
-    assert store.look_up("SELECT ?v { ?entity ?p ?v }", {"entity": A}) == [{"entity": A, "v": "1"}]
-    assert store.look_up("SELECT * { ?entity ?p ?v }", {"entity": B})[0]["v"] == "2"
-    assert store.look_up("SELECT DISTINCT ?entity ?w { ?entity ?p ?v OPTIONAL { ?v ?v ?w } }", {"entity": A}) == [
-        {"entity": A}
-    ]
-    with pytest.raises(InvalidIdentifier):
-        store.look_up("SELECT ?v { ?entity ?p ?v }", {"entity": "x> ?p ?v } #"})
-    with pytest.raises(TypeError):
-        store.look_up("ASK {}")
-
-
-def test_an_export_is_one_generation(store: EmbeddedStore) -> None:
-    """What is written while an export runs is not in it; graphs come in the order of their IRIs; nothing is left behind."""
-    store.apply([write(B, 1), write(A, 1)])
-    export = store.export()
-    first: tuple[str, Lines] = next(export)
-    store.apply([write(B, 2), write(f"{B}z", 1)])
-
-    assert [first, *export] == [(A, {line(A, 1)}), (B, {line(B, 1)})]
-    assert list((store.directory / "checkpoints").iterdir()) == []
 
 
 # -- followers ------------------------------------------------------------------------------------------------------------------
