@@ -16,6 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "https://kg.example"
+NS = "https://w3id.org/drumlin/ns#"
 SAMPLE = ROOT / "api" / "demo" / "cluster"
 READY_SECONDS = 30
 
@@ -117,4 +118,25 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def http(service: Service) -> Iterator[httpx.Client]:
     """An HTTP client of the service."""
     with httpx.Client(base_url=service.url, timeout=30) as client:
+        yield client
+
+
+OWN = f"{BASE}/id/prod/payments/deployment/own"
+OWN_DOCUMENT = f"""<{OWN}> a <{NS}Deployment> ; <{NS}name> "own" ; <{NS}namespace> "payments" ;
+    <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> . """
+"""An entity in Turtle, and its name."""
+
+
+@pytest.fixture(scope="module")
+def own_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of the module's own, with an empty store."""
+    with serving("--store", str(tmp_path_factory.mktemp("store"))) as running:
+        yield running
+
+
+@pytest.fixture
+def client(own_service: Service) -> Iterator[httpx.Client]:
+    """A client of it; there are no foreign graphs."""
+    with httpx.Client(base_url=own_service.url, timeout=60) as client:
+        assert client.delete("/store").status_code == 204
         yield client

@@ -2,37 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from kg import rdf
-from tests.service.conftest import BASE, Service, serving
+from tests.service.conftest import BASE, NS, OWN, OWN_DOCUMENT
 
 TURTLE = {"Content-Type": "text/turtle"}
 NQUADS = {"Content-Type": "application/n-quads"}
 BLANK = '[] a <http://C> ; <http://p> [ <http://q> "é" ] , ( 1 2 ) .'
-NS = "https://w3id.org/drumlin/ns#"
-ENTITY = f"{BASE}/id/prod/payments/deployment/own"
-DOCUMENT = f"""<{ENTITY}> a <{NS}Deployment> ; <{NS}name> "own" ; <{NS}namespace> "payments" ;
-    <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> ."""
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a store of its own."""
-    with serving("--store", str(tmp_path_factory.mktemp("store"))) as service:
-        yield service
-
-
-@pytest.fixture
-def client(running: Service) -> Iterator[httpx.Client]:
-    """A client of it; there are no foreign graphs."""
-    with httpx.Client(base_url=running.url, timeout=60) as client:
-        assert client.delete("/store").status_code == 204
-        yield client
 
 
 def _put(client: httpx.Client, graph: str, content: str, **headers: str) -> httpx.Response:
@@ -138,16 +118,16 @@ def test_conditions_guard_a_graph(client: httpx.Client) -> None:
 
 def test_entities_keep_their_rules(client: httpx.Client) -> None:
     """Below /id/ a graph is validated, owned, and leaves a tombstone."""
-    assert _put(client, ENTITY, DOCUMENT).status_code == 201
-    assert client.get(f"/subgraph/{ENTITY.partition('/id/')[2]}").status_code == 200
-    added = client.post("/store", params={"graph": ENTITY}, content=f'<{ENTITY}> <{NS}label> "a=b" .', headers=TURTLE)
+    assert _put(client, OWN, OWN_DOCUMENT).status_code == 201
+    assert client.get(f"/subgraph/{OWN.partition('/id/')[2]}").status_code == 200
+    added = client.post("/store", params={"graph": OWN}, content=f'<{OWN}> <{NS}label> "a=b" .', headers=TURTLE)
     assert added.status_code == 204
-    assert _put(client, ENTITY, f'<{ENTITY}> <{NS}name> "x" .').status_code == 422
-    assert _put(client, ENTITY, f"{DOCUMENT} <{ENTITY}> <http://p> [] .").status_code == 422
-    assert _put(client, f"{BASE}/id/cluster/prod", DOCUMENT).status_code == 409
-    assert client.delete("/store", params={"graph": ENTITY}).status_code == 204
-    assert client.get("/store", params={"graph": ENTITY}).status_code == 410
-    assert _put(client, ENTITY, DOCUMENT).status_code == 201
+    assert _put(client, OWN, f'<{OWN}> <{NS}name> "x" .').status_code == 422
+    assert _put(client, OWN, f"{OWN_DOCUMENT} <{OWN}> <http://p> [] .").status_code == 422
+    assert _put(client, f"{BASE}/id/cluster/prod", OWN_DOCUMENT).status_code == 409
+    assert client.delete("/store", params={"graph": OWN}).status_code == 204
+    assert client.get("/store", params={"graph": OWN}).status_code == 410
+    assert _put(client, OWN, OWN_DOCUMENT).status_code == 201
 
 
 FORM = {"Content-Type": "multipart/form-data; boundary=x"}

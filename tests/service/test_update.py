@@ -5,34 +5,14 @@ from __future__ import annotations
 import gzip
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.conftest import BASE, Service, serving
+from tests.service.conftest import BASE, NS, OWN, OWN_DOCUMENT
 
 DIRECT = {"Content-Type": "application/sparql-update"}
-NS = "https://w3id.org/drumlin/ns#"
-ENTITY = f"{BASE}/id/prod/payments/deployment/own"
-DOCUMENT = f"""<{ENTITY}> a <{NS}Deployment> ; <{NS}name> "own" ; <{NS}namespace> "payments" ;
-    <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> . """
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with a store of its own."""
-    with serving("--store", str(tmp_path_factory.mktemp("store"))) as service:
-        yield service
-
-
-@pytest.fixture
-def client(running: Service) -> Iterator[httpx.Client]:
-    """A client of it; the foreign graphs are empty."""
-    with httpx.Client(base_url=running.url, timeout=60) as client:
-        assert client.delete("/store").status_code == 204
-        yield client
 
 
 def _update(client: httpx.Client, text: str, **parameters: Any) -> httpx.Response:
@@ -120,22 +100,22 @@ def test_no_increment_is_lost(client: httpx.Client) -> None:
 
 def test_entities_keep_their_rules(client: httpx.Client) -> None:
     """An entity's graph is valid as a whole after the update, owned by who wrote it, and leaves a tombstone when dropped."""
-    _done(client, f"INSERT DATA {{ GRAPH <{ENTITY}> {{ {DOCUMENT} }} }}")
+    _done(client, f"INSERT DATA {{ GRAPH <{OWN}> {{ {OWN_DOCUMENT} }} }}")
     assert client.get("/subgraph/prod/payments/deployment/own").status_code == 200
 
-    _done(client, f"WITH <{ENTITY}> INSERT {{ ?s <{NS}label> 'team=a' }} WHERE {{ ?s a <{NS}Deployment> }}")
+    _done(client, f"WITH <{OWN}> INSERT {{ ?s <{NS}label> 'team=a' }} WHERE {{ ?s a <{NS}Deployment> }}")
     assert "team=a" in client.get("/subgraph/prod/payments/deployment/own").text
-    invalid = _update(client, f"DELETE WHERE {{ GRAPH <{ENTITY}> {{ ?s a ?type }} }}")
-    blank = _update(client, f"INSERT DATA {{ GRAPH <{ENTITY}> {{ <{ENTITY}> <http://p> [] }} }}")
+    invalid = _update(client, f"DELETE WHERE {{ GRAPH <{OWN}> {{ ?s a ?type }} }}")
+    blank = _update(client, f"INSERT DATA {{ GRAPH <{OWN}> {{ <{OWN}> <http://p> [] }} }}")
     foreign = _update(
         client, f"INSERT DATA {{ GRAPH <{BASE}/id/cluster/prod> {{ <{BASE}/id/cluster/prod> <http://p> 1 }} }}"
     )
     assert (invalid.status_code, blank.status_code, foreign.status_code) == (422, 422, 409)
     assert foreign.json()["owner"] == "drumlin"
 
-    _done(client, f"DROP GRAPH <{ENTITY}>")
+    _done(client, f"DROP GRAPH <{OWN}>")
     assert client.get("/subgraph/prod/payments/deployment/own").status_code == 410
-    _done(client, f"INSERT DATA {{ GRAPH <{ENTITY}> {{ {DOCUMENT} }} }}")
+    _done(client, f"INSERT DATA {{ GRAPH <{OWN}> {{ {OWN_DOCUMENT} }} }}")
     assert "team=a" not in client.get("/subgraph/prod/payments/deployment/own").text
 
 
