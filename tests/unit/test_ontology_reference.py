@@ -154,7 +154,16 @@ def test_terms_are_shown_in_a_statement() -> None:
 
 
 UNSHOWN = {
-    "Workload", "Available", "Lost", "Released", "histogram", "influxdb", "jaeger", "parquet", "profiles", "traces",
-    "maxUnavailable", "model", "ready", "reason", "revision", "tag", "via",
-}  # fmt: skip
+    "Available",
+    "Lost",
+    "Released",
+    "Workload",
+    "histogram",
+    "influxdb",
+    "jaeger",
+    "maxUnavailable",
+    "parquet",
+    "profiles",
+    "traces",
+}
 """Abstract, or in no recording, template or document of an example."""
