@@ -22,8 +22,8 @@ from kg.store.delta import Delta
 from kg.store.frames import CHUNK, Frames, frame
 from kg.store.protocol import Visible
 
-Fate = Literal["", "timeout", "memory", "abandoned", "crash", "worn", "stale", "closed"]
-"""Why a reader ended: its query's deadline, its memory, nobody wanted the result, its own doing, or it was replaced."""
+Fate = Literal["", "timeout", "memory", "abandoned", "crash", "worn", "stale", "resting", "closed"]
+"""Why a reader ended: its query's deadline, its memory, nobody wanted the result, its own doing, it was replaced, or not needed."""
 
 _SEND_SECONDS = 10  # an idle reader takes what it is sent at once
 _HEADROOM = 4  # address space over the memory cap: threads' stacks, allocator and files take room that is no memory
@@ -41,6 +41,7 @@ class Reader:
         self.replayed = 0  # bytes of deltas
         self.fate: Fate = ""
         self.began: float | None = None
+        self.lent = time.monotonic()  # when a query came to it last
         self.deadline = 0.0
         self.answers = 1  # that are still to come, when it is tended
         self.reniced = False
@@ -66,6 +67,7 @@ class Reader:
     def begin(self, deadline: float, owed: Sequence[Delta]) -> None:
         """Note that it works from now, until ``deadline`` (``time.monotonic``) at most, and must replay ``owed`` first."""
         self.began, self.deadline, self.owed = time.monotonic(), deadline, owed
+        self.lent = self.began
 
     def request(self, query: bytes) -> bytes:
         """Return what to send: the deltas that it is owed, in one transaction of the engine, then the query frame."""

@@ -2,8 +2,10 @@
 
 Every reader has a replica of the writer's quads: one checkpoint (hard links) per life, then the writer's deltas, sent along with its next
 query, or every ``TICK`` seconds while it is idle; never while it is busy, so that no query holds up a write. A query waits for
-nothing but a free reader, and sees all that was acknowledged before it came. Two threads serve all: ``watch`` looks after
-readers (deadline, memory, priority, catching up), ``spawn`` starts and buries them, since both take their time.
+nothing but a free reader, and sees all that was acknowledged before it came. A write costs a replica as much as the store itself, so
+readers that nobody needs go while there are writes: one stays, and the others come back with the first query that finds it busy.
+Two threads serve all: ``watch`` looks after readers (deadline, memory, priority, catching up), ``spawn`` starts and buries them,
+since both take their time.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ TICK = 0.05
 """Seconds between two looks at the readers: how late a deadline may be kept, how far behind an idle replica may be."""
 RESTRICTED = 2
 """Readers of one restricted visible set, at most; there is one until two queries come together."""
+RESTING = 10.0
+"""Seconds without a query, after which a reader is let go rather than fed with writes."""
 SETS = 8
 """Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
 _LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
@@ -79,6 +83,7 @@ class _Pool:
 
     visible: Visible | None
     size: int
+    most: int
     readers: set[Reader] = field(default_factory=set)
     idle: list[Reader] = field(default_factory=list)
     waiting: deque[Promise] = field(default_factory=deque)
@@ -103,7 +108,8 @@ class Readers:
         self._lock = threading.Lock()
         self._deltas = Deltas(origin.generation)
         self._bulk_at = 0.0
-        self._common = _Pool(None, count or (os.cpu_count() or 1) + 1)
+        count = count or (os.cpu_count() or 1) + 1
+        self._common = _Pool(None, count, count)
         self._pools: dict[Visible | None, _Pool] = {None: self._common}
         self._tended: dict[Reader, float] = {}  # opening, catching up or draining, and until when
         self._numbers = itertools.count()
@@ -166,7 +172,13 @@ class Readers:
         """Return a reader as ``borrow`` does if one is idle."""
         with self._lock:
             pool = self._pools.get(None if listed(visible) else visible)
-            return None if pool is None else self._idle(pool, self._origin.generation, deadline)
+            if pool is None:
+                return None
+            found = self._idle(pool, self._origin.generation, deadline)
+            if found is None and pool is self._common and pool.size < pool.most:
+                pool.size = pool.most
+                self._maintain(pool)
+            return found
 
     def join(self, reader: Reader, room: int) -> bool:
         """Prepare a busy reader for one more query, when its deltas are at most ``room`` bytes and nobody waits for a reader."""
@@ -254,7 +266,7 @@ class Readers:
             restricted = [each for each in self._pools.values() if each is not self._common and not each.waiting]
             if len(restricted) >= SETS:
                 self._close(min(restricted, key=lambda each: each.asked_at))
-            pool = self._pools[visible] = _Pool(visible, 1)
+            pool = self._pools[visible] = _Pool(visible, 1, RESTRICTED)
         pool.asked_at = time.monotonic()
         return pool
 
@@ -262,8 +274,8 @@ class Readers:
         """Start the readers that a pool lacks, and let go of those that are replaced."""
         if self._ending.is_set():
             return
-        if pool is not self._common and len(pool.waiting) > 1:
-            pool.size = RESTRICTED
+        if len(pool.waiting) > (pool is not self._common):
+            pool.size = pool.most
         stale = {each for each in pool.readers if not self._deltas.reach(each.generation)}
         fresh = len(pool.readers - stale - pool.worn)
         if not stale or pool.waiting or time.monotonic() - self._bulk_at > _QUIET:
@@ -384,6 +396,7 @@ class Readers:
             busy = [each for pool in pools for each in pool.readers if each.began is not None]
             behind = []
             for pool in pools:
+                self._rest(pool, now)
                 for reader in [each for each in pool.idle if each.generation < self._deltas.latest]:
                     if self._deltas.reach(reader.generation):
                         pool.idle.remove(reader)
@@ -401,6 +414,13 @@ class Readers:
                 self._bury_idle(reader)
         for reader in behind:
             self._catch_up(reader)
+
+    def _rest(self, pool: _Pool, now: float) -> None:
+        """Let go of readers that nobody has needed lately and that would have to be fed; the one asked last stays."""
+        for reader in sorted(pool.idle, key=lambda each: each.lent)[: len(pool.readers) - 1]:
+            if reader.generation < self._deltas.latest and now - reader.lent > RESTING:
+                pool.size = len(pool.readers) - 1
+                self._forget(pool, reader, "resting")
 
     def _check(self, reader: Reader, now: float) -> None:
         over = reader.over_memory()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kg.errors import QueryRejected, ReaderLost, StoreUnavailable, UnsupportedSyntax
-from kg.store import writer
+from kg.store import readers, writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite, Lines
 from kg.store.reader_answers import Asking, Ended
@@ -61,6 +61,12 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers stay, however long a busy machine makes them wait."""
+    monkeypatch.setattr(readers, "RESTING", 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +292,37 @@ def test_a_worn_replica_is_replaced_by_a_new_copy(served: Served, monkeypatch: p
         served.store.apply([put(4000, size)])
         assert len(served.rows(f"SELECT ?o {{ <{BASE}n4000> ?p ?o }}")) == size
     until(lambda: served.readers.ended["worn"] + served.readers.ended["stale"] > before)
+
+
+def run_away(served: Served) -> None:
+    """Keep a reader busy for two seconds."""
+    with pytest.raises(QueryRejected):
+        served.rows(RUNAWAY, timeout=2.0)
+
+
+def test_readers_that_nobody_needs_go_while_there_are_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One reader stays and sees every write; a query that finds it busy brings the others back."""
+    served = Served(tmp_path)
+    try:
+        until(lambda: len(served.readers.pids) == 2)
+        assert served.rows(ALL)
+        monkeypatch.setattr(readers, "RESTING", 0.0)
+        until(
+            lambda: (
+                bool(served.store.apply([put(5000, int(time.monotonic_ns() % 97) + 1)]))
+                and served.readers.ended["resting"] == 1
+            )
+        )
+        monkeypatch.setattr(readers, "RESTING", 1e9)
+        served.store.apply([put(5000, 7)])
+        assert len(served.rows(f"SELECT ?o {{ <{BASE}n5000> ?p ?o }}")) == 7
+        assert len(served.readers.pids) == 1
+        busy = threading.Thread(target=run_away, args=(served,))
+        busy.start()
+        until(lambda: len(served.rows(f"SELECT ?o {{ <{BASE}n5000> ?p ?o }}")) == 7 and len(served.readers.pids) == 2)
+        busy.join()
+    finally:
+        served.store.close()
 
 
 def test_closing_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
