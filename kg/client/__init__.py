@@ -21,6 +21,7 @@ from kg.client.calls import Call, raise_for_problem
 from kg.client.entities import Identity, Metric, Summary, metrics_of
 from kg.client.finding import AsyncFinding, Finding
 from kg.client.graphs import AsyncSubgraph, Subgraph
+from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
 from kg.errors import ResourceNotFound, SourceUnavailable
@@ -170,15 +171,21 @@ class Client(Finding, Updating):
         end: str | None = None,
         step: str | None = None,
         datasource: str | None = None,
-    ) -> dict[str, Any]:
-        """Resolve a metric of an entity: endpoint, exact query, unit, curl line."""
+        query: str | None = None,
+    ) -> Resolved:
+        """Resolve a metric of an entity: endpoint, exact query, unit, curl line; ``query`` is PromQL of your own, limited to the entity.
+
+        ``.prometheus()`` of the answer is for jobs that use prometheus-api-client.
+        """
         return self.run(
-            calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
+            calls.resolve(
+                entity, metric, last=last, start=start, end=end, step=step, datasource=datasource, query=query
+            )
         )
 
     def resolve_many(
         self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
-    ) -> list[dict[str, Any]]:
+    ) -> list[Resolved]:
         """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
         return self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
 
@@ -244,6 +251,10 @@ class Client(Finding, Updating):
     def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
         """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
         return self.run(calls.datasources(name, probe=probe))
+
+    def import_datasources(self, grafana: str) -> list[dict[str, Any]]:
+        """Write a graph for each datasource of a configured Grafana; returns what became of each: ``name``, ``outcome``, ``id``."""
+        return self.run(calls.import_datasources(grafana))
 
     @property
     def forecasts(self) -> Forecasts:
@@ -391,15 +402,21 @@ class AsyncClient(AsyncFinding, AsyncUpdating):
         end: str | None = None,
         step: str | None = None,
         datasource: str | None = None,
-    ) -> dict[str, Any]:
-        """Resolve a metric of an entity: endpoint, exact query, unit, curl line."""
+        query: str | None = None,
+    ) -> Resolved:
+        """Resolve a metric of an entity: endpoint, exact query, unit, curl line; ``query`` is PromQL of your own, limited to the entity.
+
+        ``.prometheus()`` of the answer is for jobs that use prometheus-api-client.
+        """
         return await self.run(
-            calls.resolve(entity, metric, last=last, start=start, end=end, step=step, datasource=datasource)
+            calls.resolve(
+                entity, metric, last=last, start=start, end=end, step=step, datasource=datasource, query=query
+            )
         )
 
     async def resolve_many(
         self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
-    ) -> list[dict[str, Any]]:
+    ) -> list[Resolved]:
         """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
         return await self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
 
@@ -455,6 +472,10 @@ class AsyncClient(AsyncFinding, AsyncUpdating):
     async def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
         """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
         return await self.run(calls.datasources(name, probe=probe))
+
+    async def import_datasources(self, grafana: str) -> list[dict[str, Any]]:
+        """Write a graph for each datasource of a configured Grafana; returns what became of each: ``name``, ``outcome``, ``id``."""
+        return await self.run(calls.import_datasources(grafana))
 
     @property
     def forecasts(self) -> AsyncForecasts:
@@ -517,7 +538,7 @@ class Workload:
         """Its metrics by name, each with unit and query."""
         return metrics_of(self.document)
 
-    def resolve(self, metric: str, **window: Any) -> dict[str, Any]:
+    def resolve(self, metric: str, **window: Any) -> Resolved:
         """Resolve one of its metrics; see ``Client.resolve``."""
         return self._client.resolve(self.id, _known(metric, self.metrics, self.id), **window)
 
@@ -549,7 +570,7 @@ class AsyncWorkload:
         """Return its metrics by name, each with unit and query."""
         return metrics_of(await self.load())
 
-    async def resolve(self, metric: str, **window: Any) -> dict[str, Any]:
+    async def resolve(self, metric: str, **window: Any) -> Resolved:
         """Resolve one of its metrics; see ``AsyncClient.resolve``."""
         return await self._client.resolve(self.id, _known(metric, await self.metrics(), self.id), **window)
 

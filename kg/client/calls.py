@@ -12,6 +12,7 @@ import httpx
 import msgspec
 
 from kg import errors, jsonld
+from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.errors import DrumlinError
 from kg.rdf import Syntax, syntax_named
@@ -288,19 +289,19 @@ def ready() -> Call[dict[str, Any]]:
     return Call("GET", "/readyz", _json, repeatable=False)
 
 
-def resolve(entity: str, metric: str, **window: Any) -> Call[dict[str, Any]]:
+def resolve(entity: str, metric: str, **window: Any) -> Call[Resolved]:
     """Resolve one metric of one entity."""
     params = {"entity": entity, "metric": metric, **{key: value for key, value in window.items() if value is not None}}
-    return Call("GET", "/resolve", _json, params=params)
+    return Call("GET", "/resolve", lambda response: Resolved(_json(response)), params=params)
 
 
-def resolve_many(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[list[dict[str, Any]]]:
+def resolve_many(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[list[Resolved]]:
     """Resolve many metrics of many entities: one object each, in order; ``problem`` where there is none."""
     body = {"entities": list(entities), "metrics": list(metrics), **_given(window)}
     return Call(
         "POST",
         "/resolve",
-        lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
+        lambda response: [Resolved(msgspec.json.decode(line)) for line in response.content.split(b"\n") if line],
         headers={"Content-Type": "application/json"},
         content=msgspec.json.encode(body),
         seconds=HISTORY_SECONDS,
@@ -354,6 +355,11 @@ def datasources(name: str | None, *, probe: bool) -> Call[list[dict[str, Any]]]:
     """List the datasources, and look at each."""
     params = {"probe": str(probe).lower(), **_given({"name": name})}
     return Call("GET", "/datasources", lambda response: _json(response)["items"], params=params, seconds=120.0)
+
+
+def import_datasources(name: str) -> Call[list[dict[str, Any]]]:
+    """Import the datasources of a Grafana that is configured."""
+    return Call("POST", "/datasources/import", lambda response: _json(response)["items"], {"name": name})
 
 
 def export(syntax: str, **narrowed: str) -> Call[None]:

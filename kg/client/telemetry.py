@@ -15,14 +15,11 @@ from kg.settings import Settings
 from kg.telemetry import wire
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.durations import parse_moment
-from kg.telemetry.fetch.prometheus import RANGE_PATH
 from kg.telemetry.history import History, join
 from kg.telemetry.resolution import CUSTOM, Resolution, Unresolved
 from kg.telemetry.series import Step, Window
 
 if TYPE_CHECKING:
-    from prometheus_api_client import PrometheusConnect
-
     from kg.client import Client
 
 Progress = Callable[[int], None]
@@ -138,23 +135,3 @@ class ServiceResolver:
                 yield Unresolved(said["entity"], said["metric"], calls.error_of(said["problem"]))
             else:
                 yield Resolution.from_dict(said)
-
-
-def prometheus(resolution: Mapping[str, Any]) -> tuple[PrometheusConnect, dict[str, Any]]:
-    """Return prometheus-api-client's connection for a resolution, and the arguments of its ``custom_query_range``.
-
-    For jobs that use it already. It asks the resolution's endpoint without credentials: give it a session of your own where they are
-    needed. A resolution in several parts has no one query: raises ``InvalidInput``.
-    """
-    from prometheus_api_client import PrometheusConnect
-
-    found = Resolution.from_dict(resolution)
-    if len(found.parts) > 1:
-        raise InvalidInput("the resolution is in several parts, so one query does not have it all", hint="use history")
-    arguments = {
-        "query": found.query,
-        "start_time": found.start,
-        "end_time": found.end,
-        "step": str(int(found.step.total_seconds())),
-    }
-    return PrometheusConnect(url=found.endpoint.removesuffix(RANGE_PATH)), arguments

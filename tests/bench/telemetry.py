@@ -24,9 +24,10 @@ from typing import Any
 
 import httpx
 import structlog
-from prometheus_api_client import MetricRangeDataFrame, PrometheusConnect
+from prometheus_api_client import MetricRangeDataFrame
 
 from api.demo import prometheus
+from kg.client.resolving import Resolved
 from kg.iris import Iris
 from kg.jsonld import lines
 from kg.settings import DatasourceSettings
@@ -233,13 +234,12 @@ class _Bench:
 
     def peer(self) -> dict[str, float]:
         """The same queries by prometheus-api-client, as its users write it."""
-        queries = self.queries(PEER_QUERIES)
-        connect = PrometheusConnect(url=self.url)
+        queries = [Resolved(each.to_dict()).prometheus() for each in self.queries(PEER_QUERIES)]
 
         def work() -> int:
             rows = 0
-            for each in queries:
-                got = connect.custom_query_range(each.query, self.window.start, self.window.end, str(STEP))
+            for connection, arguments in queries:
+                got = connection.custom_query_range(**arguments)
                 rows += len(
                     MetricRangeDataFrame([{**one, "metric": {"__name__": "x", **one["metric"]}} for one in got])
                 )

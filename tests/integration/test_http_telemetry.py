@@ -14,7 +14,6 @@ import pyarrow.parquet
 import pytest
 
 import kg
-from kg.client import telemetry
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
@@ -248,7 +247,25 @@ def test_json_is_for_small_answers(http: httpx.Client) -> None:
 
 def test_prometheus_api_client_gets_the_same_series(client: kg.Client) -> None:
     """A resolution gives a configured connection and its arguments, for jobs that use that library already."""
-    connection, arguments = telemetry.prometheus(client.resolve(CHECKOUT, "cpu_usage", **WINDOW))
+    connection, arguments = client.resolve(CHECKOUT, "cpu_usage", **WINDOW).prometheus()
     (found,) = connection.custom_query_range(**arguments)
     ours = client.history(CHECKOUT, "cpu_usage", **WINDOW).table["y"].to_pylist()
     assert [float(value) for _, value in found["values"]] == pytest.approx(ours)
+
+
+def test_what_one_query_does_not_have_gives_no_connection(client: kg.Client) -> None:
+    """A resolution in parts, and the lines of a log, are refused for that library with what to use instead."""
+    resolved = client.resolve(CHECKOUT, "cpu_usage", **WINDOW)
+    half = {"query": "up", "start": resolved["start"], "end": resolved["end"]}
+    for other in ({"parts": [half, half]}, {"endpoint": "http://l/loki/api/v1/query_range"}):
+        with pytest.raises(InvalidInput) as refused:
+            type(resolved)({**resolved, **other}).prometheus()
+        assert refused.value.hint == "use history"
+
+
+def test_a_query_of_ones_own_is_resolved_by_the_client(client: kg.Client) -> None:
+    """The client's resolve takes PromQL, limited to the entity like that of history."""
+    resolved = client.resolve(CHECKOUT, "promql", query="sum(up)", **WINDOW)
+    assert 'pod=~"checkout-86b96c86dc-aaaaa|checkout-86b96c86dc-bbbbb"' in resolved["query"]
+    (found,) = client.resolve_many([CHECKOUT], ["cpu_usage"], **WINDOW)
+    assert found.prometheus()[1]["step"] == "300"
