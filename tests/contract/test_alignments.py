@@ -14,8 +14,8 @@ from kg import alignment
 from kg.errors import ResourceNotFound
 from kg.sparql import gate
 from tests.contract.cookbook_answers import B, Manifest, alive, iri, metrics, node_iri, workloads
-from tests.contract.test_cluster import CLUSTER, SHARED
-from tests.contract.test_cookbook import state
+from tests.contract.test_cluster import CLUSTER, SHARED, replayed
+from tests.contract.test_cookbook import engine, state
 
 PEER = SHARED / "data" / "glaciation-heu+MetadataReferenceModel"
 GLC = rdflib.Namespace("https://glaciation-project.eu/MetadataReferenceModel#")
@@ -56,6 +56,28 @@ def test_the_alignments_are_those_of_the_design_and_others_are_suggested() -> No
     with pytest.raises(ResourceNotFound) as told:
         alignment.source("glaciaton")
     assert told.value.hint == "did you mean glaciation?"
+
+
+def made(name: str) -> dict[str, set[str]]:
+    """Give what each rule of an alignment makes of the recorded cluster, before, after, and with what is gone."""
+    stores = [state("before")[1], state("after")[1], engine(replayed())]
+    return {
+        rule: {str(triple) for store in stores for triple in store.query(rule, use_default_graph_as_union=True)}  # type: ignore[union-attr]
+        for rule in alignment.rules(name)
+    }
+
+
+@pytest.mark.parametrize("name", alignment.alignments())
+def test_every_rule_says_what_no_other_says(name: str) -> None:
+    """A rule that makes nothing of a real cluster is wrong or not needed; ReplicaSets of their own are none of the recorded one's."""
+    by_rule = made(name)
+    idle = [
+        rule
+        for rule, said in by_rule.items()
+        if not said - set().union(*(others for other, others in by_rule.items() if other != rule))
+    ]
+
+    assert [rule for rule in idle if ":ReplicaSet" not in rule] == []
 
 
 # -- DCAT and PROV --------------------------------------------------------------------------------------------------------
@@ -113,10 +135,19 @@ def test_pods_have_the_attributes_that_a_collector_gives_them() -> None:
         assert str(graph.value(name, OTEL["k8s.pod.name"])) == meta["name"]
         assert str(graph.value(name, OTEL["k8s.namespace.name"])) == meta["namespace"]
         assert str(graph.value(name, OTEL["k8s.cluster.name"])) == "prod"
+        assert [str(each) for each in graph.objects(name, OTEL["k8s.pod.uid"])] == [meta["uid"]]
         if pod in alive(found()):
-            assert str(graph.value(name, OTEL["k8s.pod.uid"])) == meta["uid"]
             assert str(graph.value(name, OTEL.scheduled_on)) == node_iri(pod["spec"]["nodeName"])
             assert list(graph.objects(name, OTEL.part_of))
+
+
+def test_jobs_keep_their_uid_when_they_have_ended() -> None:
+    """The object is there until it is deleted, and a collector gives its uid."""
+    graph = aligned("opentelemetry")
+    for job in found()["Job"]:
+        assert [str(each) for each in graph.objects(rdflib.URIRef(iri(job, "Job")), OTEL["k8s.job.uid"])] == [
+            job["metadata"]["uid"]
+        ]
 
 
 def test_metrics_bear_the_names_of_the_conventions() -> None:
@@ -130,6 +161,12 @@ def test_metrics_bear_the_names_of_the_conventions() -> None:
     }
     for metric, name in said.items():
         assert [str(each) for each in graph.objects(rdflib.URIRef(metric), OTEL["metric.name"])] == [name]
+    ways = {
+        str(graph.value(rdflib.URIRef(f"{checkout}/network_{way}"), OTEL["network.io.direction"]))
+        for way in ("receive", "transmit")
+    }
+    assert ways == {"receive", "transmit"}
+    assert not list(graph.objects(rdflib.URIRef(f"{checkout}/cpu_usage"), OTEL["network.io.direction"]))
 
 
 # -- GLACIATION -----------------------------------------------------------------------------------------------------------
