@@ -18,7 +18,7 @@ from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 MEDIA_TYPE = "application/x-ndjson"
 BATCH = 500
 """Lines that are validated and written together."""
-DISCARDED = 64 << 20
+DISCARDED = 256 << 20
 """Bytes of a body that is too large which are read to the end; beyond it the connection is cut."""
 _GZIP = 16 + zlib.MAX_WBITS
 _PIECE = 64 << 10
@@ -38,21 +38,21 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
     digest: str | None = None
 
 
-async def content(request: Request) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives, decompressed when it is gzip, in pieces of bounded size."""
+async def content(request: Request, sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield a body, ``sent`` as it arrives, decompressed when it is gzip, in pieces of bounded size."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", "gzip", "x-gzip"):
         raise UnsupportedSyntax(
             f"the Content-Encoding {encoding[:40]!r} is not offered", detail={"offered": ["gzip", "identity"]}
         )
-    async for piece in request.stream() if encoding == "identity" else _gunzipped(request):
+    async for piece in sent if encoding == "identity" else _gunzipped(sent):
         yield piece
 
 
-async def _gunzipped(request: Request) -> AsyncIterator[bytes]:
+async def _gunzipped(sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     member = zlib.decompressobj(_GZIP)
     try:
-        async for chunk in request.stream():
+        async for chunk in sent:
             rest, full = chunk, False
             while rest or full:
                 if member.eof:  # another member follows
@@ -69,8 +69,8 @@ async def _gunzipped(request: Request) -> AsyncIterator[bytes]:
 async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they arrive; raises ``TooLarge`` for a line of more than ``limit`` bytes."""
     rest = bytearray()
-    body = content(request)
-    async for chunk in body:
+    sent = request.stream()
+    async for chunk in content(request, sent):
         rest += chunk
         *whole, last = rest.split(b"\n")
         rest = last
@@ -78,7 +78,7 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
             if line.strip():
                 yield bytes(line)
         if len(rest) > limit:
-            await discard(body)
+            await discard(sent)
             raise TooLarge(f"a line has more than {limit:,} bytes")
     if rest.strip():
         yield bytes(rest)
@@ -87,19 +87,19 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
 async def body_of(request: Request, limit: int) -> bytes:
     """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes."""
     received = bytearray()
-    body = content(request)
-    async for chunk in body:
+    sent = request.stream()
+    async for chunk in content(request, sent):
         received += chunk
         if len(received) > limit:
-            await discard(body)
+            await discard(sent)
             raise TooLarge(f"the body has more than {limit:,} bytes, the limit here")
     return bytes(received)
 
 
-async def discard(body: AsyncIterator[bytes]) -> None:
-    """Read on without keeping anything, so that the client is done sending and reads the answer; gives up after a while."""
+async def discard(sent: AsyncIterator[bytes]) -> None:
+    """Read on without keeping or unpacking anything, so that the client is done sending and reads the answer; gives up after a while."""
     rest = 0
-    async for chunk in body:
+    async for chunk in sent:
         rest += len(chunk)
         if rest > DISCARDED:
             return

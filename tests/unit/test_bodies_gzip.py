@@ -50,7 +50,8 @@ def test_a_body_that_unfolds_without_end_is_too_large() -> None:
     async def largest(pieces: AsyncIterator[bytes]) -> int:
         return max([len(each) async for each in pieces])
 
-    assert asyncio.run(largest(content(_request([packed])))) == _PIECE
+    request = _request([packed])
+    assert asyncio.run(largest(content(request, request.stream()))) == _PIECE
     with pytest.raises(TooLarge):
         _read(_request([packed]))
 

@@ -1,0 +1,82 @@
+"""Input that is meant to harm, over HTTP, at every place that takes SPARQL or RDF: each is refused and costs nothing."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.service.conftest import Service
+
+SIZE = 128 << 20
+PLACES = {
+    "query": ("POST", "/sparql", "application/sparql-query"),
+    "query form": ("POST", "/sparql", "application/x-www-form-urlencoded"),
+    "update": ("POST", "/sparql/update", "application/sparql-update"),
+    "update form": ("POST", "/sparql/update", "application/x-www-form-urlencoded"),
+    "graph": ("PUT", "/store?graph=http://x/g", "text/turtle"),
+    "quads": ("POST", "/store", "application/n-quads"),
+    "entity": ("PUT", "/subgraph/domain/x", "application/ld+json"),
+}
+BEGINS = {
+    "query": b"SELECT * { ?s ?p '",
+    "query form": b"query=ASK+",
+    "update": b"INSERT DATA { <a:a> <a:b> '",
+    "update form": b"update=CLEAR+",
+    "graph": b"<a:a> <a:b> '",
+    "quads": b'<a:a> <a:b> "',
+    "entity": b'{"id": "',
+}
+
+
+def resident(service: Service) -> int:
+    """Return the service's memory, in bytes."""
+    for line in Path(f"/proc/{service.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) << 10
+    raise AssertionError("no VmRSS")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_body_of_128_mb_is_413_and_not_kept(service: Service, http: httpx.Client, place: str) -> None:
+    """A client that sends all of it gets its answer, and the service holds a small part of the body at most."""
+    method, path, media_type = PLACES[place]
+    http.get("/livez")
+    before = resident(service)
+    body = itertools.chain([BEGINS[place]], itertools.repeat(b"x" * (1 << 20), SIZE >> 20))
+    answer = http.request(method, path, content=body, headers={"Content-Type": media_type})
+
+    assert answer.status_code == 413, answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert resident(service) - before < SIZE // 4
+    assert http.get("/livez").status_code == 200
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_not_utf_8_is_a_clients_mistake(http: httpx.Client, place: str) -> None:
+    """A byte that no text has is refused with a problem document wherever it stands."""
+    method, path, media_type = PLACES[place]
+    for wrong in (b"\xff", b"\xc3", b"\xed\xa0\x80"):
+        answer = http.request(
+            method, path, content=BEGINS[place] + wrong + b"' }", headers={"Content-Type": media_type}
+        )
+        assert answer.status_code in (400, 422), answer.text
+        assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("depth", [200, 3000])
+@pytest.mark.parametrize("place", ["query", "update"])
+@pytest.mark.parametrize("shape", ["{}", "()"])
+def test_deep_nesting_is_refused_with_its_place(http: httpx.Client, place: str, depth: int, shape: str) -> None:
+    """Braces and collections inside one another do not reach the engine; the answer says where it went too deep."""
+    method, path, media_type = PLACES[place]
+    nested = shape[0] * depth + " 1 " * (shape == "()") + shape[1] * depth
+    pattern = nested if shape == "{}" else f"{{ ?s ?p {nested} }}"
+    begins = "SELECT * WHERE" if place == "query" else "INSERT { ?s ?p ?o } WHERE"
+    answer = http.request(method, path, content=f"{begins} {pattern}", headers={"Content-Type": media_type})
+
+    assert answer.status_code == 413, answer.text
+    assert answer.json()["line"] == 1
+    assert len(begins) < answer.json()["column"] < len(begins) + 120
