@@ -63,6 +63,7 @@ def create_app(parts: Parts) -> Application:
     )
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
+    app.state.subscribers = events.Subscribers(parts.feed)
     modules = (
         admin,
         audit,

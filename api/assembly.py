@@ -176,6 +176,7 @@ def _follow(store: Store, feed: Feed) -> None:
     if isinstance(store, EmbeddedStore):
         store.follow_deltas(lambda _: feed.wake())
         store.keep_log_after(lambda: feed.taken_in)
+        feed.lines_of = store.recent_lines
     feed.start()
 
 

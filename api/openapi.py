@@ -97,7 +97,7 @@ def _successes(
     plain: Mapping[str, Any], found: Answers, schema: dict[str, Any] | None, recorded: list[Example]
 ) -> dict[str, Any]:
     """Describe each answer that is no problem: FastAPI's own schema where it has one and none is closer."""
-    own = next((each.get("content", {}) for status, each in plain.items() if status < "400"), {})
+    own: dict[str, Any] = next((each.get("content", {}) for status, each in plain.items() if status < "400"), {})
     told: dict[str, Any] = {}
     for status, media_types in found.success.items():
         content: dict[str, Any] = {}

@@ -23,7 +23,7 @@ import structlog
 from kg.errors import EventsGone, InvalidInput
 from kg.indexing import FIELDS, Facets, Index, Known
 from kg.iris import Iris
-from kg.store.protocol import LogEntry, Store
+from kg.store.protocol import Lines, LogEntry, Store
 from ontology.vocabulary import WORKLOAD_KINDS
 
 KEPT = 4_096
@@ -31,10 +31,16 @@ KEPT = 4_096
 PAUSE = 0.02
 """Seconds between two looks at the store while it changes; with many readers more (``PER_READER`` each)."""
 PER_READER = 0.001
+MAX_QUADS = 1_000
+"""Quads that one event tells."""
+_SMALL = 4096  # bytes of an event with quads that is kept as long as the event
 _IDLE = 1.0
 _END = 1 << 62
 _PAGE = 1_000
 _ID = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?")
+
+LinesOf = Callable[[str], Lines | None]
+"""What tells the lines of a digest, as long as they are kept."""
 
 log = structlog.get_logger()
 
@@ -64,14 +70,40 @@ class Position(NamedTuple):
         return cls(int(match[1]), int(match[2]) if match[2] else _END)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
-    """One change of one graph, and what its entity is filtered by (as far as the index knows it)."""
+    """One change of one graph, and what its entity is filtered by (as far as the index knows it). Each form is written once for all."""
 
     position: Position
     entry: LogEntry
     facets: Facets | None
     content: bytes
+    lines_of: LinesOf
+    _with_quads: bytes = b""
+
+    @property
+    def with_quads(self) -> bytes:
+        """``content`` with the N-Quads that the change ``removed`` and ``added``, or why they are ``leftOut`` of its data."""
+        if self._with_quads:
+            return self._with_quads
+        told = msgspec.json.encode(self._quads())
+        made = self.content.removesuffix(b"}}") + b"," + told.removeprefix(b"{") + b"}"
+        if len(made) <= _SMALL:
+            self._with_quads = made
+        return made
+
+    def _quads(self) -> dict[str, list[str] | str]:
+        entry = self.entry
+        before, after = (frozenset() if each is None else self.lines_of(each) for each in (entry.before, entry.after))
+        if before is None or after is None:
+            return {"leftOut": "what the graph held is not kept any more: read it"}
+        removed, added = sorted(before - after), sorted(after - before)
+        if len(removed) + len(added) > MAX_QUADS:
+            return {
+                "leftOut": f"{len(removed):,} removed and {len(added):,} added quads, more than {MAX_QUADS:,}: read the graph"
+            }
+        name = f" <{entry.graph}> ."
+        return {"removed": [each[:-2] + name for each in removed], "added": [each[:-2] + name for each in added]}
 
     def value(self, field: str) -> tuple[str, ...]:
         """Return the values of a facet; of a foreign graph nothing is known."""
@@ -80,12 +112,17 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which events a reader wants: those that have one of the values of each field that is named."""
+    """Which events a reader wants: those that have one of the values of each field that is named; ``quads``: with what they changed."""
 
     type: frozenset[str] = frozenset()
     domain: frozenset[str] = frozenset()
     namespace: frozenset[str] = frozenset()
     owner: frozenset[str] = frozenset()
+    quads: bool = False
+
+    def form(self, event: Event) -> bytes:
+        """Return an event as JSON in the form that is wanted."""
+        return event.with_quads if self.quads else event.content
 
     def takes(self, event: Event) -> bool:
         """Tell whether an event is wanted."""
@@ -97,9 +134,13 @@ class Wanted:
 
 
 class Feed:
-    """Follows one store. ``start`` begins; readers ask with ``after`` and are told by ``on_news`` that it is worth while."""
+    """Follows one store. ``start`` begins; readers ask with ``after`` and are told by ``on_news`` that it is worth while.
+
+    ``lines_of`` is to tell what a digest stands for, as long as somebody keeps it: for events with quads.
+    """
 
     def __init__(self, store: Store, iris: Iris, index: Index) -> None:
+        self.lines_of: LinesOf = lambda _: None
         self._store = store
         self._iris = iris
         self._index = index
@@ -211,7 +252,7 @@ class Feed:
                 "data": {name: value for name, value in data.items() if value is not None},
             }
         )
-        return Event(position, entry, facets, content)
+        return Event(position, entry, facets, content, self.lines_of)
 
     # -- following ----------------------------------------------------------------------------------------------------
     def _run(self) -> None:

@@ -19,6 +19,8 @@ from kg.errors import InvalidSettings
 from kg.settings import Settings
 
 LOOPBACK = ("localhost",)
+AT_ONCE = 4096
+"""Requests that the server has under way at once; the rest waits. A subscriber of ``/events`` is one, so it is far above their number."""
 
 
 def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:
@@ -134,6 +136,8 @@ def run_server(
         interface=Interfaces.ASGI,
         log_level=LogLevels.error,
         websockets=False,
+        backlog=1024,
+        backpressure=AT_ONCE,
     )
 
     async def run() -> None:

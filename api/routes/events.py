@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
 from api.negotiation import choose
-from kg.errors import EventsGone
+from kg.errors import EventsGone, Throttled
 from kg.feed import Event, Feed, Position, Wanted
 
 router = APIRouter(tags=["events"])
@@ -32,6 +35,9 @@ HEARTBEAT = 15.0
 STALLED = 30.0
 """Seconds that a subscriber may leave what it was sent."""
 MAX_WAIT = 60.0
+MAX_READERS = 1_000
+"""Subscribers, and batches that are waited for, at once."""
+_WRITTEN = 32  # batches of events, as they were written for somebody, that are kept for the others
 CATCHING_UP = 10.0
 """Seconds that a batch waits for the feed to have taken in what was committed before."""
 
@@ -41,9 +47,16 @@ def wanted(
     domain: Annotated[list[str] | None, Query(description="Id of a domain.")] = None,
     namespace: Annotated[list[str] | None, Query(description="Kubernetes namespace.")] = None,
     owner: Annotated[list[str] | None, Query(description="Who writes the graph.")] = None,
+    quads: Annotated[
+        bool,
+        Query(
+            description="Also the N-Quads that each change removed and added, in data; leftOut says why they are not told."
+        ),
+    ] = False,
 ) -> Wanted:
     """Read which events a subscriber wants (FastAPI dependency)."""
-    return Wanted(*(frozenset(values or ()) for values in (type, domain, namespace, owner)))
+    types, domains, namespaces, owners = (frozenset(values or ()) for values in (type, domain, namespace, owner))
+    return Wanted(types, domains, namespaces, owners, quads)
 
 
 @router.get(
@@ -54,6 +67,7 @@ def wanted(
 )
 async def events(
     service: Service,
+    others: Annotated[Subscribers, Depends(subscribers)],
     chosen: Annotated[Wanted, Depends(wanted)],
     accept: Annotated[str | None, Header()] = None,
     last_event_id: Annotated[
@@ -73,46 +87,89 @@ async def events(
     """Stream every committed change in order, each once: from now on, or after the event that is named.
 
     With ``Accept: application/cloudevents-batch+json`` the answer is an array of the next events, empty when none came within ``wait``;
-    ``X-Drumlin-Last-Event-Id`` is what to name next. 410 when the log does not reach the event named. ``deleted`` is told as long as the
-    tombstone is what the graph is now, else ``replaced``.
+    ``X-Drumlin-Last-Event-Id`` is what to name next. 410 when the log does not reach the event named, 429 when there are too many
+    subscribers. ``deleted`` is told as long as the tombstone is what the graph is now, else ``replaced``.
     """
     feed = service.feed
     media_type = choose(accept, (STREAM, BATCH, "application/json"))
+    if feed.readers >= MAX_READERS:
+        raise Throttled(f"{feed.readers:,} subscribers are the most that there may be", detail={"retryAfter": 5})
     named = last_event_id or since
     position = Position.read(named) if named is not None else Position(service.store.generation)
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(_stream(feed, position, chosen), media_type=STREAM, headers=headers)
-    reached, found = await _batch(feed, position, chosen, wait, limit)
-    content = b"[" + b",".join(each.content for each in found) + b"]"
+        return StreamingResponse(_stream(feed, others, position, chosen), media_type=STREAM, headers=headers)
+    reached, found = await _batch(feed, others, position, chosen, wait, limit)
+    content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
     return Response(content, media_type=media_type, headers=headers)
 
 
-class _Bell:
-    """Lets coroutines of this loop wait for news from the feed's thread."""
+class Subscribers:
+    """All readers of a feed on one event loop: woken together, and given the same bytes where they ask for the same.
+
+    One timer and one call from the feed's thread serve all, however many there are.
+    """
 
     def __init__(self, feed: Feed) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
-        self._off = feed.on_news(self._tell)
+        self._feed = feed
+        self._news = asyncio.Event()
+        self._written: OrderedDict[tuple[Position, Position, Wanted], bytes] = OrderedDict()
 
-    def _tell(self) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._rung.set)
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait for news, at most ``seconds``; tells whether there are any."""
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Be one of them."""
+        loop = asyncio.get_running_loop()
+        if not self._feed.readers:
+            self._off = self._feed.on_news(partial(self._tell, loop))
+            self._timer = loop.call_later(HEARTBEAT, self._beat, loop)
+        self._feed.readers += 1
         try:
-            await asyncio.wait_for(self._rung.wait(), seconds)
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True
+            yield
+        finally:
+            self._feed.readers -= 1
+            if not self._feed.readers:
+                self._off()
+                self._timer.cancel()
+                self._written.clear()
 
-    def close(self) -> None:
-        self._off()
+    @property
+    def news(self) -> asyncio.Event:
+        """What is set by the next news, or heartbeat: take it before looking at the feed, and nothing is missed."""
+        return self._news
+
+    def _tell(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        rung, self._news = self._news, asyncio.Event()
+        rung.set()
+
+    def _beat(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(HEARTBEAT, self._beat, loop)
+        self._ring()
+
+    def frames(self, after: Position, found: Sequence[Event], chosen: Wanted) -> bytes:
+        """Write what is wanted of the events found after a place as Server-Sent Events, once for all who ask."""
+        key = (after, found[-1].position, chosen)
+        if (frames := self._written.get(key)) is None:
+            frames = b"".join(_frame(each, chosen) for each in found if chosen.takes(each))
+            self._written[key] = frames
+            if len(self._written) > _WRITTEN:
+                self._written.popitem(last=False)
+        return frames
+
+
+def subscribers(request: Request) -> Subscribers:
+    """Return those of the application (FastAPI dependency)."""
+    found: Subscribers = request.app.state.subscribers
+    return found
+
+
+def _frame(event: Event, chosen: Wanted) -> bytes:
+    return b"id: %s\ndata: %s\n\n" % (str(event.position).encode(), chosen.form(event))
 
 
 async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
@@ -121,45 +178,40 @@ async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
     return await run_in_threadpool(feed.after, position, limit)
 
 
-async def _stream(feed: Feed, position: Position, chosen: Wanted) -> AsyncIterator[bytes]:
+async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: Wanted) -> AsyncIterator[bytes]:
     """Yield what comes after ``position`` until the client leaves, the service ends, or nobody takes what is sent."""
-    bell = _Bell(feed)
-    feed.readers += 1
-    try:
+    with others.reading():
         yield f"retry: 2000\nid: {position}\n: from here on\n\n".encode()
+        spoken = time.monotonic()
         while not feed.ended:
+            news = others.news
             try:
                 found = await _next(feed, position, 500)
             except EventsGone:  # too slow; it is told so, by 410, when it comes again
                 return
             if found:
+                frames = others.frames(position, found, chosen)
                 position = found[-1].position
-                frames = [_frame(each) for each in found if chosen.takes(each)]
-                sent = time.monotonic()
-                if frames:
-                    yield b"".join(frames)
-                if time.monotonic() - sent > STALLED:
+            else:
+                await news.wait()
+                silent = time.monotonic() - spoken >= 0.9 * HEARTBEAT
+                frames = f"id: {position}\n: nothing new\n\n".encode() if silent and feed.head <= position else b""
+            if frames:
+                spoken = time.monotonic()
+                yield frames
+                if time.monotonic() - spoken > STALLED:
                     return
-            elif not await bell.wait(HEARTBEAT):
-                yield f"id: {position}\n: nothing new\n\n".encode()
-    finally:
-        feed.readers -= 1
-        bell.close()
-
-
-def _frame(event: Event) -> bytes:
-    return b"id: %s\ndata: %s\n\n" % (str(event.position).encode(), event.content)
 
 
 async def _batch(
-    feed: Feed, position: Position, chosen: Wanted, wait: float, limit: int
+    feed: Feed, others: Subscribers, position: Position, chosen: Wanted, wait: float, limit: int
 ) -> tuple[Position, list[Event]]:
     """Return the next wanted events, waiting for a first one, and the place that has been reached."""
-    bell = _Bell(feed)
     begun = time.monotonic()
     newest = feed.newest
-    try:
+    with others.reading():
         while True:
+            news = others.news
             found = await _next(feed, position, limit)
             if found:
                 position = found[-1].position
@@ -171,6 +223,5 @@ async def _batch(
             left = begun + seconds - time.monotonic()
             if left <= 0 or feed.ended:
                 return position, []
-            await bell.wait(left)
-    finally:
-        bell.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(news.wait(), left)

@@ -28,9 +28,9 @@ _TRIES = 8  # connections in a row that bring nothing
 class Following:
     """Reads a stream of events, whatever carries it: remembers the last id, and decides when a lost connection is given up."""
 
-    def __init__(self, since: str | int | None, filters: dict[str, Values]) -> None:
+    def __init__(self, since: str | int | None, filters: dict[str, Values], *, quads: bool) -> None:
         self.last = None if since is None else str(since)
-        self._filters = filters
+        self._filters = {**filters, "quads": "true" if quads else None}
         self._failures = 0
 
     @property
@@ -94,13 +94,17 @@ class Finding:
         domain: Values = None,
         namespace: Values = None,
         owner: Values = None,
+        quads: bool = False,
     ) -> Iterator[dict[str, Any]]:
         """Yield committed changes as CloudEvents, each once and in order, for ever: from now on, or after the event ``since``.
 
-        A lost connection is taken up again. Keep an event's ``id`` to go on after it in another life; ``since=0`` is the beginning. Raises
+        A lost connection is taken up again. Keep an event's ``id`` to go on after it in another life; ``since=0`` is the beginning. With
+        ``quads`` their data has the N-Quads ``removed`` and ``added``, or ``leftOut`` says why not. Raises
         ``EventsGone`` when the log does not reach so far, ``SourceUnavailable`` when the service stays away.
         """
-        following = Following(since, {"type": type, "domain": domain, "namespace": namespace, "owner": owner})
+        following = Following(
+            since, {"type": type, "domain": domain, "namespace": namespace, "owner": owner}, quads=quads
+        )
         while True:
             error = None
             call = following.call
@@ -148,9 +152,12 @@ class AsyncFinding:
         domain: Values = None,
         namespace: Values = None,
         owner: Values = None,
+        quads: bool = False,
     ) -> AsyncIterator[dict[str, Any]]:
         """Yield committed changes as CloudEvents; see ``Finding.changes``."""
-        following = Following(since, {"type": type, "domain": domain, "namespace": namespace, "owner": owner})
+        following = Following(
+            since, {"type": type, "domain": domain, "namespace": namespace, "owner": owner}, quads=quads
+        )
         while True:
             error = None
             call = following.call

@@ -160,6 +160,10 @@ class EmbeddedStore:
                 self._recent.keep(entry.digest, lines)
         return lines
 
+    def recent_lines(self, digest: str) -> Lines | None:
+        """Return the lines of a digest that was written or read lately, as long as they are kept in memory."""
+        return self._recent.get(digest)
+
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""
         return self._settled(graph, self._changes.entry)

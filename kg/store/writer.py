@@ -225,7 +225,10 @@ class Writer:
 
     def _old(self, entry: GraphEntry) -> Lines:
         found = self._recent.get(entry.digest)
-        return self._engine.lines(entry.graph) if found is None else found
+        if found is None:
+            found = self._engine.lines(entry.graph)
+            self._recent.keep(entry.digest, found)  # the feed tells what was removed
+        return found
 
     # -- one commit ---------------------------------------------------------------------------------------------------
     def _commit(self, effective: list[_Asked]) -> None:

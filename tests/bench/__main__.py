@@ -10,6 +10,7 @@ from rich.table import Table
 from tests.bench import (
     audit,
     conformance,
+    events,
     fuzz,
     history,
     kill,
@@ -35,6 +36,7 @@ BENCHES = {
     "search": search.run,
     "audit": audit.run,
     "conformance": conformance.run,
+    "events": events.run,
 }
 
 

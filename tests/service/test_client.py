@@ -175,6 +175,7 @@ def test_the_client_finds_patches_and_follows(client: kg.Client) -> None:
     found = [next(changes) for _ in range(3)]
     assert [each["subject"] for each in found] == [f"forecast/{name}"] * 3
     assert next(client.changes(since=found[0]["id"]))["id"] == found[1]["id"]
+    assert '"b"' in next(client.changes(since=found[0]["id"], quads=True))["data"]["added"][0]
     with pytest.raises(EventsGone):
         next(client.changes(since=10**9))
     checkout = client.subgraph(CHECKOUT)

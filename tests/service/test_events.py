@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
-from tests.service.conftest import serving
+from tests.service.conftest import Service, serving
 from tests.service.test_subgraph import JSONLD, forecast
 
 BATCH = {"Accept": "application/cloudevents-batch+json"}
@@ -86,6 +88,42 @@ def test_changes_come_as_they_are_committed(http: httpx.Client) -> None:
     assert found[1]["data"]["type"] == "Forecast"
     assert {each["specversion"] for each in found} == {"1.0"}
     assert found[0]["source"] == "https://kg.example"
+
+
+def test_changes_come_with_what_they_changed(http: httpx.Client) -> None:
+    """``quads=true`` tells the N-Quads that each change removed and added, by stream, by batch, and again to who comes back; else none."""
+    name = uuid.uuid4().hex
+    iri = f"https://kg.example/id/forecast/{name}"
+    with stream(str(http.base_url), query="?type=Forecast&quads=true") as events:
+        put(http, name)
+        put(http, name, model="b")
+        http.delete(f"/subgraph/forecast/{name}")
+        (first, created), (_, replaced), (_, deleted) = (next(events) for _ in range(3))
+    model = f'<{iri}> <https://w3id.org/drumlin/ns#model> "%s" <{iri}> .'
+    assert model % "seasonal-naive" in created["data"]["added"]
+    assert created["data"]["removed"] == []
+    assert (replaced["data"]["removed"], replaced["data"]["added"]) == ([model % "seasonal-naive"], [model % "b"])
+    assert model % "b" in deleted["data"]["removed"]
+    _, again = batch(http, first, quads=True, type="Forecast")
+    assert again[0]["data"]["added"] == replaced["data"]["added"]
+    _, plain = batch(http, first, type="Forecast")
+    assert "added" not in plain[0]["data"]
+
+
+def test_what_is_too_much_or_too_old_is_said_to_be_left_out(tmp_path: Path) -> None:
+    """An event of more quads than the limit, or of a graph that nobody keeps any more, says so, and is told all the same."""
+    with serving("--store", str(tmp_path / "s")) as service, httpx.Client(base_url=service.url) as http:
+        many = "".join(f"<http://a> <http://b> {number} .\n" for number in range(1_001))
+        http.put("/store?graph=http://many", content=many, headers={"Content-Type": "text/turtle"})
+        put(http, "a")
+        _, events = batch(http, "0", quads=True)
+        told = {each["subject"]: each["data"] for each in events}
+        assert "1,001 added" in told["http://many"]["leftOut"]
+        assert told["forecast/a"]["added"]
+    with serving("--store", str(tmp_path / "s")) as service, httpx.Client(base_url=service.url) as http:
+        _, again = batch(http, "0", quads=True)
+        assert [each["id"] for each in again] == [each["id"] for each in events]
+        assert "not kept" in {each["subject"]: each["data"] for each in again}["forecast/a"]["leftOut"]
 
 
 def test_a_reader_goes_on_after_the_event_it_has_seen(http: httpx.Client) -> None:
@@ -203,3 +241,26 @@ def test_a_subscriber_that_reads_nothing_costs_nothing(tmp_path: Path) -> None:
             assert idle.status_code == 200
             http.post("/subgraphs", content=lines)
             assert len(everything(http)) >= 500
+
+
+def test_hundreds_of_subscribers_leave_room_for_others(service: Service) -> None:
+    """200 streams get the same change, each once, while other requests are answered; 128 used to be all that the server took."""
+    name = uuid.uuid4().hex
+    address = urlsplit(service.url)
+    ask = f"GET /events?type=Forecast HTTP/1.1\r\nHost: {address.netloc}\r\nAccept: text/event-stream\r\n\r\n".encode()
+
+    async def subscribe() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port)
+        writer.write(ask)
+        await reader.readuntil(b"from here on")
+        return reader, writer
+
+    async def follow() -> None:
+        streams = await asyncio.gather(*(subscribe() for _ in range(200)))
+        with httpx.Client(base_url=service.url, timeout=PATIENCE) as http:
+            await asyncio.to_thread(put, http, name)
+        for reader, writer in streams:
+            assert name.encode() in await reader.readuntil(b"}}\n")
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(follow(), PATIENCE))

@@ -1,0 +1,145 @@
+"""The change feed beside writing: what 200 subscribers, who take every event, cost the writers. Rounds with and without them alternate.
+
+Throughput on a shared machine scatters, so the cost is told by the processor time of the service per write too; the subscribers are in a
+process of their own, as they would be. Every subscriber must have got every event, once and in order, when a round ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import multiprocessing
+import os
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tests.service.conftest import serving
+from tests.service.test_subgraph import JSONLD, forecast
+
+SUBSCRIBERS = 200
+ROUNDS = 4
+SECONDS = 3.0
+WRITERS = 8
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def run(subscribers: int = SUBSCRIBERS, rounds: int = ROUNDS) -> list[tuple[str, str, str, str, str]]:
+    """Measure pairs of rounds; rows of the table."""
+    with tempfile.TemporaryDirectory() as store, serving("--store", store) as service:
+        _write(service.url, 1.0, "warm")
+        alone, followed = [], []
+        for number in range(rounds):
+            alone.append(_round(service.url, service.process.pid, f"a{number}"))
+            with _subscribed(service.url, subscribers) as counted:
+                followed.append(_round(service.url, service.process.pid, f"b{number}"))
+                taken = counted(followed[-1][0])
+    what = f"writes beside {subscribers} subscribers"
+    pairs = list(zip(alone, followed, strict=True))
+    speed = statistics.median(b[0] / a[0] for a, b in pairs)
+    cost = statistics.median(b[1] / a[1] for a, b in pairs)
+    ms = [statistics.median(each[1] for each in which) * 1e3 for which in (followed, alone)]
+    writes = [statistics.median(each[0] for each in which) / SECONDS for which in (followed, alone)]
+    return [
+        (what, f"{writes[0]:,.0f}/s", f"{writes[1]:,.0f}/s without", f"{speed:.2f}", "≥ 0.95"),
+        (f"{what}: processor time a write", f"{ms[0]:.2f} ms", f"{ms[1]:.2f} ms without", f"{cost:.2f}", "≤ 1.05"),
+        (
+            "  events that each subscriber got in the last round",
+            f"{taken:,}",
+            f"{followed[-1][0]:,} written",
+            "",
+            "all",
+        ),
+    ]
+
+
+def _round(url: str, pid: int, name: str) -> tuple[int, float]:
+    """Write as fast as it goes; returns how many writes, and the processor seconds of the service for one."""
+    before = _cpu(pid)
+    written = _write(url, SECONDS, name)
+    return written, (_cpu(pid) - before) / written
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _write(url: str, seconds: float, name: str) -> int:
+    counts = [0] * WRITERS
+    ends = time.monotonic() + seconds
+
+    def work(which: int) -> None:
+        connection = http.client.HTTPConnection(urlsplit(url).netloc)
+        while time.monotonic() < ends:
+            id = f"{name}-{which}-{counts[which]}"
+            connection.request("PUT", f"/subgraph/forecast/{id}", json.dumps(forecast(id)), JSONLD)
+            answer = connection.getresponse()
+            answer.read()
+            assert answer.status == 201
+            counts[which] += 1
+
+    threads = [threading.Thread(target=work, args=(which,)) for which in range(WRITERS)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    return sum(counts)
+
+
+@contextmanager
+def _subscribed(url: str, subscribers: int) -> Iterator[Callable[[int], int]]:
+    """Have subscribers take events in a process of their own; gives what waits until all have got so many, and counts."""
+    forking = multiprocessing.get_context("fork")  # a spawned one would run the benches anew
+    here, there = forking.Pipe()
+    process = forking.Process(target=_follow, args=(url, subscribers, there))
+    process.start()
+    try:
+        assert here.poll(60), "the subscribers are not connected"
+        assert here.recv() == "connected"
+
+        def counted(expected: int) -> int:
+            here.send(expected)
+            return int(here.recv())
+
+        yield counted
+    finally:
+        process.kill()
+        process.join()
+
+
+def _follow(url: str, subscribers: int, told: Connection) -> None:
+    asyncio.run(_follow_all(url, subscribers, told))
+
+
+async def _follow_all(url: str, subscribers: int, told: Connection) -> None:
+    counts = [0] * subscribers
+    ready = asyncio.Semaphore(0)
+    address = urlsplit(url)
+
+    async def one(which: int) -> None:
+        reader, writer = await asyncio.open_connection(address.hostname, address.port, limit=1 << 22)
+        writer.write(f"GET /events HTTP/1.1\r\nHost: {address.netloc}\r\nAccept: text/event-stream\r\n\r\n".encode())
+        await reader.readuntil(b"from here on")
+        ready.release()
+        while chunk := await reader.read(1 << 20):
+            counts[which] += chunk.count(b"\ndata: ")
+
+    tasks = [asyncio.create_task(one(which)) for which in range(subscribers)]
+    for _ in range(subscribers):
+        await ready.acquire()
+    told.send("connected")
+    expected = await asyncio.to_thread(told.recv)
+    ends = time.monotonic() + 20
+    while min(counts) < expected and time.monotonic() < ends:  # noqa: ASYNC110 - counting in every read would cost more
+        await asyncio.sleep(0.1)
+    told.send(min(counts) if min(counts) == max(counts) else -1)
+    for each in tasks:
+        each.cancel()
