@@ -167,7 +167,7 @@ class DatasourceSettings(BaseModel):
     )
     dashboards: dict[Literal["workload", "node", "domain", "cluster"], str] = Field(
         {},
-        description="Grafana: URL template per scope; {cluster} {namespace} {kind} {name} are replaced, percent-encoded.",
+        description="Grafana: URL template per scope; {cluster} {namespace} {kind} {name} {from} {to} are replaced, percent-encoded.",
     )
     scrape_interval: Annotated[str, StringConstraints(pattern=r"^(auto|[0-9]+(ms|s|m|h))$")] = Field(
         "auto",

@@ -398,16 +398,24 @@ def logs(
 @app.command()
 def datasources(
     name: Annotated[str | None, typer.Argument(help="Only this one, with every template.", show_default=False)] = None,
+    take: Annotated[
+        bool, typer.Option("--import", help="Import the datasources of this Grafana into the graph.")
+    ] = False,
     url: Url = None,
     output: Form = "table",
 ) -> None:
     """Look at each datasource: reachable, version, oldest sample, and which templates find nothing there, and why.
 
-    **Example**: `drumlin datasources prometheus-main`
+    **Examples**: `drumlin datasources prometheus-main` · `drumlin datasources grafana-main --import`
     """
     from api.cli import series
 
-    series.show_datasources(url, name, _output(output))
+    if not take:
+        series.show_datasources(url, name, _output(output))
+    elif name:
+        series.import_datasources(url, name, _output(output))
+    else:
+        raise typer.BadParameter("name the Grafana whose datasources are imported")
 
 
 @app.command()

@@ -70,6 +70,14 @@ def show_datasources(url: str | None, name: str | None, output: Output) -> None:
         emit_rows(("template", "not found", "hint"), rows, output)
 
 
+def import_datasources(url: str | None, grafana: str, output: Output) -> None:
+    """Import the datasources of a Grafana, and write what became of each."""
+    with kg.connect(url) as client, progress.status("importing …"):
+        found = client.import_datasources(grafana)
+    columns = ("name", "type", "outcome", "id")
+    emit_rows(columns, [tuple(each.get(column) for column in columns) for each in found], output)
+
+
 def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
     state = {True: "reachable", False: each.get("error")}.get(each.get("reachable"), "not asked")  # type: ignore[arg-type]
     templates = each.get("templates")

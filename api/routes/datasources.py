@@ -10,7 +10,9 @@ from fastapi import APIRouter, Depends, Query
 
 from api.assembly import Parts, now, parts
 from kg.errors import ResourceNotFound
+from kg.jsonld import NodeDocument, lines
 from kg.telemetry import probing
+from kg.telemetry.importing import import_from
 from kg.telemetry.templates import did_you_mean
 
 router = APIRouter(tags=["telemetry"])
@@ -36,3 +38,21 @@ def list_datasources(
     look = partial(probing.probe, catalogue=service.resolver.catalogue, now=now())
     with ThreadPoolExecutor(_TOGETHER, "probe") as pool:
         return {"items": list(pool.map(look, wanted))}
+
+
+@router.post("/datasources/import", summary="Import the datasources of a Grafana")
+def import_datasources(
+    service: Service,
+    name: Annotated[str, Query(description="Name of the Grafana in the configuration, with its credential.")],
+) -> dict[str, list[dict[str, Any]]]:
+    """Write a graph for each datasource that the Grafana lists: name, kind, address; never what gets one in. Once more changes nothing."""
+    known = service.resolver.datasources()
+    grafana = next((each for each in known if each.kind == "grafana" and name in (each.name, each.iri)), None)
+    if grafana is None:
+        near = did_you_mean(name, [each.name for each in known if each.kind == "grafana"])
+        raise ResourceNotFound(f"there is no Grafana {name[:80]!r} in the configuration", hint=near)
+
+    def write(iri: str, document: NodeDocument) -> str:
+        return service.subgraphs.put(iri, lines(document)).outcome
+
+    return {"items": import_from(grafana, known, service.iris, write)}

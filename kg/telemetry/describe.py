@@ -6,16 +6,14 @@ when pods come and go; ``resolve`` asks for exactly the pods that ran.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
-from urllib.parse import quote as percent_encoded
 
 from kg.iris import Iris
 from kg.jsonld import NodeDocument
-from kg.telemetry import dialects, logql
+from kg.telemetry import dialects, links, logql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.quoting import literally
 from kg.telemetry.templates import Catalogue, Template
@@ -167,16 +165,6 @@ def _logs(subject: Subject, datasources: Sequence[Datasource]) -> NodeDocument |
 
 
 def _dashboard(subject: Subject, datasource: Datasource) -> NodeDocument | None:
-    url = datasource.dashboards.get(subject.scope.lower())
-    if datasource.kind != "grafana" or not url:
-        return None
-    values = {
-        "cluster": subject.cluster,
-        "namespace": subject.namespace,
-        "kind": subject.kind.lower(),
-        "name": subject.name,
-    }
-    filled = re.sub(
-        r"\{(cluster|namespace|kind|name)\}", lambda hole: percent_encoded(values[hole[1]] or "", safe=""), url
-    )
-    return {"id": Iris.dashboard(subject.iri, datasource.name), "type": "Dashboard", "url": filled}
+    shown = links.Shown(subject.scope, subject.cluster, subject.namespace, subject.kind, subject.name)
+    url = links.stored(shown, datasource)
+    return {"id": Iris.dashboard(subject.iri, datasource.name), "type": "Dashboard", "url": url} if url else None

@@ -13,6 +13,7 @@ from typing import Any
 from kg.errors import DrumlinError, MetricMissing
 from kg.telemetry import lacking, promql
 from kg.telemetry.datasources import Datasource
+from kg.telemetry.fetch.grafana import Grafana
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
 from kg.telemetry.fetch.parquet import Parquet
@@ -46,7 +47,7 @@ def probe(datasource: Datasource, catalogue: Catalogue, now: datetime) -> dict[s
     found = describe(datasource)
     ask = _PROBES.get(datasource.kind)
     if ask is None or datasource.access is None:
-        return found  # links only, or nothing to get in with
+        return found  # a link only, or nothing to get in with
     try:
         return found | {"reachable": True} | ask(datasource, catalogue, now)
     except DrumlinError as error:
@@ -107,6 +108,13 @@ def _look(client: Prometheus, selector: Selector, now: datetime) -> None:
     for matcher in selector.matchers:
         if matcher.value == _HOLE and matcher.label not in names:
             raise explain_absence(client, promql.select(selector, (*fixed, matcher)), now - LOOKED_AT, now)
+
+
+def _grafana(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> dict[str, Any]:
+    with Grafana(datasource) as client:
+        found: dict[str, Any] = {"version": client.version()}
+        listed = datasource.access is not None and datasource.access.credential is not None
+        return found | ({"datasources": len(client.datasources())} if listed else {})
 
 
 def _loki(datasource: Datasource, catalogue: Catalogue, now: datetime) -> dict[str, Any]:
@@ -183,6 +191,7 @@ def _parquet(datasource: Datasource, _catalogue: Catalogue, _now: datetime) -> d
 _PROBES: Mapping[str, Callable[[Datasource, Catalogue, datetime], dict[str, Any]]] = {
     "prometheus": _prometheus,
     "loki": _loki,
+    "grafana": _grafana,
     "influxdb": _influxdb,
     "parquet": _parquet,
 }

@@ -32,7 +32,8 @@ class Resolution:
 
     ``query`` covers ``start`` to ``end`` every ``step`` at ``endpoint``; ``pods`` are the names it asks for (none for a
     pattern). When one query cannot name all pods, ``parts`` are the queries for one span after the other, and ``query`` is the first of
-    them. ``question`` asks the same for other spans. ``fetchable``: the service itself may fetch it, because the datasource is configured.
+    them. ``question`` asks the same for other spans. ``links`` are pages that show the entity in the window, by datasource.
+    ``fetchable``: the service itself may fetch it, because the datasource is configured.
     """
 
     entity: str
@@ -52,6 +53,7 @@ class Resolution:
     curl: str
     fetchable: bool
     warnings: tuple[str, ...] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[Part, ...] = field(default=(), repr=False)
     question: Question | None = field(default=None, repr=False, compare=False)
 
@@ -82,6 +84,7 @@ class Resolution:
             curl=said["curl"],
             fetchable=said["fetchable"],
             warnings=tuple(said["warnings"]),
+            links=said.get("links", {}),
             parts=tuple(Part(grid(part), part["query"], ()) for part in said.get("parts", [said])),
         )
 
@@ -111,6 +114,8 @@ class Resolution:
             "fetchable": self.fetchable,
             "warnings": list(self.warnings),
         }
+        if self.links:
+            found["links"] = dict(self.links)
         if len(self.parts) > 1:
             found["parts"] = [
                 {"query": part.query, **dict(zip(("start", "end"), map(iso, part.grid.window), strict=True))}

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris
 from kg.store.protocol import Store
-from kg.telemetry import dialects, logql, promql
+from kg.telemetry import dialects, links, logql, promql
 from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
@@ -97,6 +97,7 @@ class Resolver:
         self._graph = TelemetryGraph(store, iris)
         self._iris = iris
         self._configured = tuple(datasources)
+        self._pages = [each for each in self._configured if each.kind in ("grafana", "jaeger")]
         self._catalogue = catalogue or Catalogue.shipped()
         self._intervals = intervals
         self._merged: tuple[tuple[Template, ...], Catalogue] = ((), self._catalogue)
@@ -223,7 +224,16 @@ class Resolver:
 
         question = Question(write, pods.runs, pods.pattern, int(reach.total_seconds()))
         warnings = (*pods.warnings, *step_warnings(template, chosen_step, span, server))
-        return metric_resolution(found, template, server, question, grid, pods.how, warnings)
+        return self._linked(
+            metric_resolution(found, template, server, question, grid, pods.how, warnings), found, window
+        )
+
+    def _linked(self, resolution: Resolution, entity: Entity, window: Window) -> Resolution:
+        """Add the pages of configured Grafanas and Jaegers that show the entity."""
+        if not self._pages:
+            return resolution
+        shown = links.Shown(entity.scope, entity.cluster, entity.namespace, entity.kind, entity.name)
+        return replace(resolution, links=links.links(shown, self._pages, window))
 
     def resolve_logs(
         self, entity: str, window: Window, *, datasource: str | None = None, containing: str | None = None
@@ -236,7 +246,7 @@ class Resolver:
         names = tuple(sorted({run.name for run in pods.runs or ()}))
         streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
         query = logql.containing(streams, containing)
-        return log_resolution(found, server, query, window, names, pods.how, pods.warnings)
+        return self._linked(log_resolution(found, server, query, window, names, pods.how, pods.warnings), found, window)
 
     def _server(self, entity: Entity, template: Template, wanted: str | None) -> Datasource:
         """Return the datasource to ask: one of the template's kind, else (or when it is named) one that holds what is no PromQL."""
