@@ -6,11 +6,12 @@ The namespace's own address need not resolve: this is the same document, whereve
 from __future__ import annotations
 
 import hashlib
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Path, Query
 from starlette.responses import Response, StreamingResponse
 
 from api import reference
@@ -18,7 +19,9 @@ from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax
 from api.representations import matches
 from kg import alignment, jsonld, rdf
+from kg.errors import ResourceNotFound
 from kg.rdf import NTRIPLES, TURTLE, syntax_named
+from ontology.vocabulary import CLASSES, CONCEPTS, PROPERTIES, SCHEMES
 
 router = APIRouter(tags=["ontology"])
 Accept = Annotated[str | None, Header()]
@@ -26,6 +29,9 @@ IfNoneMatch = Annotated[str | None, Header()]
 Format = Annotated[str | None, Query(alias="format", description="html, turtle, jsonld, ntriples …; wins over Accept.")]
 
 _HTML = "text/html"
+_RDF = (TURTLE.media_type, *(each.media_type for each in rdf.SYNTAXES if each is not TURTLE), "application/json")
+_PARTS = frozenset({"shapes", "metrics"})
+_TERMS = CLASSES | PROPERTIES | CONCEPTS | SCHEMES.keys()
 _DAY = "public, max-age=86400"
 _YEAR = "public, max-age=31536000, immutable"
 
@@ -48,28 +54,42 @@ def _cached(content: bytes, media_type: str, if_none_match: str | None, age: str
 
 
 def _rdf_of(file: str, accept: str | None, wanted: str | None, if_none_match: str | None) -> Response:
-    syntax, media_type = rdf_syntax(accept, wanted)
+    syntax, media_type = rdf_syntax(None if wanted else choose(accept, _RDF), wanted)
     return _cached(_content(file, syntax.name), media_type, if_none_match, _DAY)
 
 
 @router.get("/ns", summary="The ontology: a page, or RDF")
+@router.head("/ns", include_in_schema=False)
 def ontology(accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the reference of all terms as HTML for browsers, as Turtle, JSON-LD and every other RDF syntax for the rest."""
-    offered = (_HTML, TURTLE.media_type, *(each.media_type for each in rdf.SYNTAXES if each is not TURTLE))
-    if wanted == "html" or (wanted is None and choose(accept, (*offered, "application/json")) == _HTML):
+    if wanted == "html" or (wanted is None and choose(accept, (_HTML, *_RDF)) == _HTML):
         return _cached(reference.page().encode(), f"{_HTML}; charset=utf-8", if_none_match, _DAY)
     return _rdf_of("drumlin.ttl", accept, wanted, if_none_match)
 
 
-@router.get("/ns/{part}", summary="Shapes and metric templates as RDF")
+@router.get("/ns/{part}", summary="Shapes and metric templates as RDF; a term's place in the reference")
+@router.head("/ns/{part}", include_in_schema=False)
 def part(
-    part: Literal["shapes", "metrics"], accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None
+    part: Annotated[str, Path(description="shapes, metrics, or a term such as Deployment.")],
+    accept: Accept = None,
+    wanted: Format = None,
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Return the SHACL shapes, or the metric templates of all exporters."""
-    return _rdf_of(f"{part}.ttl", accept, wanted, if_none_match)
+    """Return the SHACL shapes, or the metric templates of all exporters (Turtle unless another syntax is asked for).
+
+    The name of a term leads to where the reference explains it: 303.
+    """
+    if part in _PARTS:
+        return _rdf_of(f"{part}.ttl", accept, wanted, if_none_match)
+    if part not in _TERMS:
+        close = get_close_matches(part[:64], _PARTS | _TERMS, n=1)
+        hint = f"did you mean {close[0]}?" if close else "all terms are explained at /ns"
+        raise ResourceNotFound(f"the ontology has no {part[:64]!r}", hint=hint)
+    return Response(status_code=303, headers={"Location": f"/ns#{part}"})
 
 
 @router.get("/context/v1.jsonld", summary="The JSON-LD context")
+@router.head("/context/v1.jsonld", include_in_schema=False)
 def context(if_none_match: IfNoneMatch = None) -> Response:
     """Return the context that documents name; a released key never changes its meaning under this path."""
     return _cached(jsonld.context_document(), "application/ld+json", if_none_match, _YEAR)
@@ -90,6 +110,7 @@ def profile(name: str, service: Annotated[Parts, Depends(parts)], accept: Accept
 
 
 @router.get("/profiles/{name}/rules", summary="The rules of an alignment as RDF")
+@router.head("/profiles/{name}/rules", include_in_schema=False)
 def rules(name: str, accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the CONSTRUCT rules, as Turtle unless another syntax is asked for."""
     alignment.source(name)

@@ -47,6 +47,33 @@ def test_the_namespace_answers_as_the_client_likes_it(client: httpx.Client, acce
     assert "Accept" in answer.headers["Vary"]
 
 
+@pytest.mark.parametrize("path", ["/ns/shapes", "/ns/metrics", "/profiles/dcat/rules"])
+def test_what_is_written_in_turtle_comes_so_unless_another_syntax_is_asked_for(client: httpx.Client, path: str) -> None:
+    """Whoever takes anything gets the file, comments and all; JSON-LD is there for who wants it."""
+    anything, json_ld = (client.get(path, headers={"Accept": accept}) for accept in ("*/*", "application/ld+json"))
+
+    assert anything.headers["Content-Type"].startswith("text/turtle")
+    assert anything.text.startswith("#")
+    assert json_ld.headers["Content-Type"] == "application/ld+json"
+
+
+@pytest.mark.parametrize("path", ["/ns", "/ns/shapes", "/context/v1.jsonld", "/profiles/dcat/rules"])
+def test_headers_can_be_had_alone(client: httpx.Client, path: str) -> None:
+    """HEAD tells type, ETag and how long to keep it, without the body."""
+    head, get = client.head(path), client.get(path)
+
+    assert (head.status_code, head.content) == (200, b"")
+    for name in ("Content-Type", "ETag", "Cache-Control"):
+        assert head.headers[name] == get.headers[name]
+
+
+def test_a_terms_name_leads_to_its_place_in_the_reference(client: httpx.Client) -> None:
+    """Who writes the namespace with a slash, as people do, still finds the term."""
+    answer = client.get("/ns/scheduledOn")
+
+    assert (answer.status_code, answer.headers["Location"]) == (303, "/ns#scheduledOn")
+
+
 @pytest.mark.parametrize("form", ["turtle", "jsonld", "ntriples", "rdfxml"])
 def test_every_syntax_says_the_same(client: httpx.Client, form: str) -> None:
     """What machines read is the ontology, statement by statement."""
@@ -99,6 +126,7 @@ def test_the_graph_can_be_had_as_dcat(client: httpx.Client) -> None:
 
 def test_what_is_not_there_is_refused(client: httpx.Client) -> None:
     """An unknown part is a client's mistake; a media type that is not offered is 406."""
-    assert client.get("/ns/nothing").status_code in (404, 422)
+    unknown = client.get("/ns/Deploymnt")
+    assert (unknown.status_code, unknown.json()["hint"]) == (404, "did you mean Deployment?")
     assert client.get("/ns", headers={"Accept": "image/png"}).status_code == 406
     assert client.get("/profiles/dcat", headers={"Accept": "image/png"}).status_code == 406
