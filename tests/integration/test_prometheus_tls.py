@@ -19,7 +19,7 @@ from tests.integration.test_prometheus_faults import GRID, QUERY, FaultServer, _
 from tests.unit.telemetry_store import IRIS
 
 
-def _certificate(directory: Path, name: str) -> Path:
+def certificate(directory: Path, name: str) -> Path:
     """Make a self-signed certificate for 127.0.0.1, with its key in the same file."""
     openssl = shutil.which("openssl")
     if openssl is None:
@@ -35,7 +35,7 @@ def _certificate(directory: Path, name: str) -> Path:
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The server's certificate, another one, and a client's."""
     directory = tmp_path_factory.mktemp("certificates")
-    return {name: _certificate(directory, name) for name in ("server", "other", "client")}
+    return {name: certificate(directory, name) for name in ("server", "other", "client")}
 
 
 @pytest.fixture
