@@ -23,7 +23,7 @@ from exporters.entities import Entities
 from exporters.keeping import Keeping
 from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
-from exporters.sink import Sink, batched, write
+from exporters.sink import BATCH, Sink, batched, write
 from exporters.tombstones import remains
 from kg.errors import DrumlinError, GraphOwned
 from kg.jsonld import lines
@@ -37,6 +37,7 @@ PATIENCE_SECONDS = 30.0
 IDLE_SECONDS = 0.5
 _MOST_LISTED = 1000
 _MOST_WINDOWS = 20_000
+_FEW = 1000  # graphs that are not worth a thread
 
 
 @dataclass
@@ -64,7 +65,14 @@ class Following:
     """The state of one run. Not for use by several threads."""
 
     def __init__(
-        self, sink: Sink, around: Surroundings, owner: str, kinds: frozenset[str], clock: Clock, window: float
+        self,
+        sink: Sink,
+        around: Surroundings,
+        owner: str,
+        kinds: frozenset[str],
+        clock: Clock,
+        window: float,
+        most: int = BATCH,
     ) -> None:
         self.gathered = False
         self.summary = Summary()
@@ -74,6 +82,7 @@ class Following:
         self._kinds = kinds
         self._clock = clock
         self._window = window
+        self._most = most
         self._entities = Entities(
             owner,
             around,
@@ -174,39 +183,34 @@ class Following:
             left = remains(iri, "Datasource", name, self._around.cluster, (), None, self._clock())
             yield GraphWrite(iri, left, self._owner)
 
-    def _rendered(self, graphs: Iterable[str]) -> list[GraphWrite]:
-        found: list[GraphWrite] = []
+    def _rendered(self, graphs: Iterable[str]) -> Iterator[GraphWrite]:
         datasources = (*(self._datasources or ()), *self._others)
         for graph in graphs:
+            found = None
             with self._reported(graph):
-                write = self._entities.write(graph, datasources)
-                found += [write] if write else []
-        if not self.gathered:
-            self._keeping.took(len(found))
-        return found
+                found = self._entities.write(graph, datasources)
+            if not self.gathered:
+                self._keeping.took(1)
+            if found:
+                yield found
 
     def _write(self, graphs: list[str]) -> None:
-        """Render and write in batches, since rendered graphs are many times larger than their manifests.
-
-        While the store writes one batch, outside of Python for the most part, the next is rendered.
-        """
-        batches = list(batched(sorted(graphs)))
-        if len(batches) <= 1:
-            for batch in batches:
-                self._apply(self._rendered(batch))
+        """Render and write; of many, one batch is rendered while the store, outside of Python for the most part, writes another."""
+        writes = self._rendered(sorted(graphs))
+        if len(graphs) < _FEW:
+            self._apply(list(writes))
             return
         with ThreadPoolExecutor(1, thread_name_prefix="write") as writer:
             writing = None
-            for batch in batches:
-                writes = self._rendered(batch)
+            for batch in batched(writes, self._most):
                 if writing:
                     self._account(*writing.result())
-                writing = writer.submit(write, self._sink, writes)
+                writing = writer.submit(write, self._sink, batch, self._most)
             if writing:
                 self._account(*writing.result())
 
     def _apply(self, writes: list[GraphWrite]) -> None:
-        self._account(*write(self._sink, writes))
+        self._account(*write(self._sink, writes, self._most))
 
     def _account(self, written: list[Written], refused: list[GraphOwned]) -> None:
         for error in refused:

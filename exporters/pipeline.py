@@ -14,7 +14,7 @@ from exporters.context import Surroundings
 from exporters.feed import Feed
 from exporters.following import Following, Summary
 from exporters.protocol import Clock, Kind, Source
-from exporters.sink import Sink
+from exporters.sink import BATCH, Sink
 from kg.iris import Iris
 from kg.settings import Settings
 from kg.telemetry.datasources import Datasource
@@ -44,12 +44,15 @@ class Pipeline:
         *,
         clock: Clock,
         window: float = WINDOW_SECONDS,
+        most: int = BATCH,
     ) -> None:
+        """Write to ``store``, at most ``most`` graphs at once; changes of one object wait ``window`` seconds for one another."""
         self._sink = store
         self._around = Surroundings(settings, iris, catalogue, tuple(datasources))
         self._kinds = frozenset(kind.segment for kind in kinds)
         self._clock = clock
         self._window = window
+        self._most = most
         self._following: Following | None = None
 
     @property
@@ -63,7 +66,7 @@ class Pipeline:
         Blocks. Raises ``SourceUnavailable`` when the source cannot go on and ``StoreUnavailable`` when nothing can be written; a
         new run then takes up where the graph stands. An object that cannot be rendered is reported, no more.
         """
-        following = Following(self._sink, self._around, source.name, self._kinds, self._clock, self._window)
+        following = Following(self._sink, self._around, source.name, self._kinds, self._clock, self._window, self._most)
         self._following = following
         feed = Feed(source)
         try:

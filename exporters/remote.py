@@ -10,6 +10,9 @@ from kg.errors import Conflict, GraphOwned, InvalidSettings
 from kg.iris import Iris
 from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
 
+MOST = 1000
+"""Graphs in one write: what a service takes in one transaction."""
+
 
 class RemoteSink:
     """A ``Sink`` over HTTP. Each ``apply`` is one request and one transaction of the service.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
 
 from kg.errors import GraphOwned
 from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
 
-T = TypeVar("T")
-
-BATCH = 1000
-"""Graphs in one write: what the store loads in bulk, and what a crash may cost."""
+BATCH = 4000
+"""Graphs in one write: what the store loads in bulk, and what a crash may cost. A quarter of it takes half as long again."""
+LINES = 100_000
+"""Lines from which a write is not made larger: rendered graphs are many times larger than their manifests."""
 
 
 class Sink(Protocol):
@@ -32,17 +32,25 @@ class Sink(Protocol):
         ...
 
 
-def batched(things: Sequence[T]) -> Iterator[list[T]]:
-    """Cut a sequence into lists of at most ``BATCH``."""
-    for start in range(0, len(things), BATCH):
-        yield list(things[start : start + BATCH])
+def batched(writes: Iterable[GraphWrite], most: int = BATCH) -> Iterator[list[GraphWrite]]:
+    """Cut writes, as they come, into lists of at most ``most``, fewer where they are large."""
+    batch: list[GraphWrite] = []
+    lines = 0
+    for each in writes:
+        batch.append(each)
+        lines += len(each.lines or ())
+        if len(batch) >= most or lines >= LINES:
+            yield batch
+            batch, lines = [], 0
+    if batch:
+        yield batch
 
 
-def write(sink: Sink, writes: Sequence[GraphWrite]) -> tuple[list[Written], list[GraphOwned]]:
+def write(sink: Sink, writes: Sequence[GraphWrite], most: int = BATCH) -> tuple[list[Written], list[GraphOwned]]:
     """Write graphs in batches; one that somebody else owns is left to them and reported, the others are written."""
     written: list[Written] = []
     refused: list[GraphOwned] = []
-    for batch in batched(writes):
+    for batch in batched(writes, most):
         remaining = batch
         while remaining:
             try:

@@ -182,7 +182,7 @@ def follow(settings: Settings, source: Any, to: str) -> None:
     from api.assembly import configured, now
     from exporters.kubernetes.mappings import kinds_of
     from exporters.pipeline import Pipeline
-    from exporters.remote import RemoteSink
+    from exporters.remote import MOST, RemoteSink
     from kg.client import Client
     from kg.iris import Iris
     from kg.telemetry.templates import Catalogue
@@ -197,5 +197,7 @@ def follow(settings: Settings, source: Any, to: str) -> None:
     with Client(to, timeout=120.0) as client:
         sink = RemoteSink(client, settings.base)
         catalogue = Catalogue.shipped(frozenset(settings.exporters))
-        pipeline = Pipeline(sink, kinds_of(settings), settings, iris, catalogue, configured(settings, iris), clock=now)
+        pipeline = Pipeline(
+            sink, kinds_of(settings), settings, iris, catalogue, configured(settings, iris), clock=now, most=MOST
+        )
         pipeline.run(source, stop)

@@ -32,7 +32,7 @@ BATCH = 64
 """Writes in one batch, at most."""
 BULK = 500
 """From this many new graphs on, a write is bulk-loaded, in a batch of its own."""
-CHUNK = 1000
+CHUNK = 4000
 """Graphs in one bulk load: the engine's memory grows with it."""
 FLUSH_BYTES = 8 << 20
 """Size of the write-ahead log at which the engine's memory is written out as tables; at eight times that, writers wait for it."""

@@ -1,12 +1,13 @@
-"""A live cluster of 30,000 pods: cold sync, restart, memory and latency, against the official client's typed list.
+"""Live clusters of 5,000 and 30,000 pods: cold sync, restart, memory and latency, against bare parts and a typed list.
 
-The fake API server and each measured exporter are processes of their own, so that their memory and time are theirs.
+The fake API server and each measured exporter are processes of their own, so that their memory and time are theirs. The bare
+parts are the same bytes in pages from the same server, decoded, and the same quads loaded in bulk, with nothing in between.
 """
 
 from __future__ import annotations
 
 import json
-import resource
+import re
 import statistics
 import subprocess
 import sys
@@ -27,28 +28,33 @@ EVENTS, RATE = 1000, 200
 
 
 def run() -> Rows:
-    """Measure 30,000 pods, 3,000 workloads and 1,000 nodes over HTTP."""
+    """Measure 5,000 pods on 100 nodes, then 30,000 pods of 3,000 workloads on 1,000 nodes, over HTTP."""
+    return [*_measure(5_000, 500, 100), *_measure(30_000, 3_000, 1_000)]
+
+
+def _measure(pods: int, workloads: int, nodes: int) -> Rows:
     from tests.bench.load import write_cluster
 
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        write_cluster(directory / "cluster")
+        write_cluster(directory / "cluster", pods, workloads, nodes)
         for file in (directory / "cluster").iterdir():
             file.write_text(json.dumps({**json.loads(file.read_text()), "metadata": {"resourceVersion": "1"}}))
         with child("serve", directory / "cluster") as server:
             url = server.stdout.readline().strip()
             cold = measured("export", url, directory / "store", 0)
-            bare = measured("bare", directory / "store", directory / "bare")
+            bare = measured("bare", url, directory / "store", directory / "bare")
             again = measured("export", url, directory / "store", 0)
             alone = measured("discard", url)
             typed = measured("typed", url)
             live = measured("export", url, directory / "store", EVENTS, server=server)
-    ratio = cold["seconds"] / bare["seconds"]
+    ratio, work = cold["seconds"] / bare["seconds"], cold["cpu"] / bare["cpu"]
     late = live["latencies"]
     return [
-        ("30k pods live: cold sync → queryable", f"{cold['seconds']:.1f} s", f"{bare['seconds']:.1f} s bulk load of the same quads", f"{ratio:.2f}", "≤ 2, ≤ 20 s"),
+        (f"{pods // 1000}k pods live: cold sync → queryable", f"{cold['seconds']:.1f} s", f"{bare['seconds']:.1f} s bare ({bare['parts']})", f"{ratio:.2f}", "≤ 2, ≤ 20 s"),
+        ("  processor time of it", f"{cold['cpu']:.1f} s", f"{bare['cpu']:.1f} s bare", f"{work:.2f}", ""),
         ("  against the typed client's list alone", f"{cold['seconds']:.1f} s", f"{typed['seconds']:.1f} s typed", f"{cold['seconds'] / typed['seconds']:.2f}", "< 1"),
-        ("  restart, nothing changed", f"{again['seconds']:.1f} s, {again['written']} writes", "", "", "≤ 8 s, 0"),
+        ("  restart, nothing changed", f"{again['seconds']:.1f} s ({again['cpu']:.1f} s CPU), {again['written']} writes", "", "", "≤ 8 s, 0"),
         ("  peak memory without a store", f"{alone['rss']:.0f} MB", f"{typed['rss']:.0f} MB typed", f"{alone['rss'] / typed['rss']:.2f}", "≤ 350 MB"),
         (f"  event → visible, {RATE}/s: p50 / p99", f"{late[0]:.0f} / {late[1]:.0f} ms", "", "", "≤ 30 / 150 ms"),
     ]  # fmt: skip
@@ -142,7 +148,7 @@ def export(url: str, directory: str | None, events: int) -> None:
     settings = Settings(base="https://kg.example", cluster="prod")
     iris, catalogue = Iris(settings.base), Catalogue.shipped()
     sink = Noting(EmbeddedStore(Path(directory)) if directory else None)
-    began = time.monotonic()
+    began, worked = time.monotonic(), time.process_time()
     ensure(sink, settings, iris, catalogue, ())
     flow = Pipeline(sink, KINDS, settings, iris, catalogue, (), clock=now)
     stop = threading.Event()
@@ -151,7 +157,8 @@ def export(url: str, directory: str | None, events: int) -> None:
     thread.start()
     while not flow.synced and thread.is_alive():
         time.sleep(0.02)
-    found: dict[str, Any] = {"seconds": time.monotonic() - began, "written": sink.written, "rss": rss()}
+    found: dict[str, Any] = {"seconds": time.monotonic() - began, "cpu": time.process_time() - worked}
+    found |= {"written": sink.written, "rss": rss()}
     if events:
         say("ready")
         asking = threading.Thread(target=_ask, args=(sink, stop))
@@ -182,19 +189,41 @@ def _latencies(sink: Noting, sent: dict[str, float]) -> tuple[float, float]:
     return statistics.median(late), late[int(0.99 * len(late))]
 
 
-def bare(directory: str, target: str) -> None:
-    """Load the same quads into an empty engine, with nothing else."""
+def bare(url: str, directory: str, target: str) -> None:
+    """List the same objects, decode their bytes and load the same quads into an empty engine, with nothing else."""
     from kg.rdf import to_nquads
     from kg.store.embedded import EmbeddedStore
 
     store = EmbeddedStore(Path(directory))
     quads = [b"".join(to_nquads(lines, graph)) for graph, lines in store.export()]
     store.close()
-    began = time.monotonic()
+    began, worked = time.monotonic(), time.process_time()
+    kept = _listed(url)
+    listed = time.monotonic()
     engine = ox.Store(target)
     for start in range(0, len(quads), 1000):
         engine.bulk_load(b"".join(quads[start : start + 1000]), format=ox.RdfFormat.N_QUADS)
-    say(json.dumps({"seconds": time.monotonic() - began}))
+    ended = time.monotonic()
+    parts = f"{listed - began:.1f} list and decode, {ended - listed:.1f} load"
+    found = {"seconds": ended - began, "cpu": time.process_time() - worked, "parts": parts, "objects": len(kept)}
+    say(json.dumps(found))
+
+
+def _listed(url: str) -> list[Any]:
+    """Return all objects of our kinds, in pages of 1,000, in the projections that are rendered."""
+    from exporters.kubernetes.access import Access
+    from exporters.kubernetes.kinds import KINDS
+    from exporters.kubernetes.wire import Reader
+
+    access, kept = Access.to_host(url), list[Any]()
+    for name in ("namespaces", "nodes", "replicasets", "deployments", "pods"):
+        kind = next(each for each in KINDS if each.plural == name)
+        reader, token = Reader(kind), ""
+        while token is not None:
+            page = reader.page(access.get(kind.path, {"limit": "1000"} | ({"continue": token} if token else {})))
+            kept += page.objects
+            token = page.token or None
+    return kept
 
 
 def typed(url: str) -> None:
@@ -215,8 +244,10 @@ def typed(url: str) -> None:
 
 
 def rss() -> float:
-    """Peak memory of this process, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """Peak memory of this process, in MB; what getrusage tells begins with the memory of the process that started it."""
+    peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    assert peak
+    return int(peak[1]) / 1024
 
 
 def say(text: str) -> None:

@@ -77,22 +77,22 @@ def _bare(directory: Path, store: EmbeddedStore) -> float:
     return time.perf_counter() - began
 
 
-def write_cluster(directory: Path) -> None:
+def write_cluster(directory: Path, count: int = PODS, workloads: int = WORKLOADS, machines: int = NODES) -> None:
     """Write a synthetic cluster made of the sample's own objects under other names."""
     directory.mkdir(parents=True)
     pod, deployment, replicaset, node = (_first(name) for name in ("pods", "deployments", "replicasets", "nodes"))
     namespaces = [_named(_first("namespaces"), f"ns-{n}") for n in range(50)]
-    nodes = [_named(node, f"node-{n}") for n in range(NODES)]
+    nodes = [_named(node, f"node-{n}") for n in range(machines)]
     deployments, replicasets, pods = [], [], []
-    for n in range(WORKLOADS):
+    for n in range(workloads):
         space, name = f"ns-{n % 50}", f"app-{n}"
         owner = _named(deployment, name, space)
         between = _owned(_named(replicaset, f"{name}-86b96c86dc", space), "Deployment", owner)
         deployments.append(owner)
         replicasets.append(between)
-        for m in range(PODS // WORKLOADS):
+        for m in range(count // workloads):
             each = _owned(_named(pod, f"{name}-86b96c86dc-{m:05d}", space), "ReplicaSet", between)
-            each["spec"] = {**pod["spec"], "nodeName": f"node-{(n * 10 + m) % NODES}"}
+            each["spec"] = {**pod["spec"], "nodeName": f"node-{(n * 10 + m) % machines}"}
             pods.append(each)
     for name, items in {
         "namespaces": namespaces,
