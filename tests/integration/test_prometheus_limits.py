@@ -45,6 +45,9 @@ RANGED = st.sampled_from(
 PLAIN = st.sampled_from(["abs", "-", "sort", "timestamp", "clamp_min", "label_replace", "histogram_quantile", ""])
 AGGREGATE = st.sampled_from(["sum", "max", "count", "topk", "quantile", "count_values", "SUM", "group"])
 
+CHANCE = ("topk", "%", "==", "bool")
+"""What depends on which of equals comes first, or on the last digit of a sum, which the server adds up in any order."""
+
 SELECTOR = st.builds(lambda metric, space, inside: metric + space + inside, METRIC, SPACE, INSIDE) | BARE
 
 
@@ -102,6 +105,11 @@ def _limited(http: httpx.Client, query: str, limits: tuple[Matcher, ...]) -> str
         return None
 
 
+def _values(answer: httpx.Response) -> dict[str, float]:
+    """Return the value of each series; the server's order is any, and with it the last digit of a sum."""
+    return {str(sorted(each["metric"].items())): float(each["value"][1]) for each in answer.json()["data"]["result"]}
+
+
 @settings(max_examples=80, deadline=None)
 @given(QUERY)
 def test_no_query_sees_anybody_elses_series(http: httpx.Client, query: str) -> None:
@@ -117,7 +125,7 @@ def test_no_query_sees_anybody_elses_series(http: httpx.Client, query: str) -> N
 
 
 @settings(max_examples=30, deadline=None)
-@given(QUERY)
+@given(QUERY.filter(lambda query: not any(word in query for word in CHANCE)))
 def test_a_limit_that_matches_all_changes_nothing(http: httpx.Client, query: str) -> None:
     """With matchers that everything has, the limited query gives what the query gave: the rest of it is untouched."""
     limited = _limited(http, query, (Matcher("job", "=~", ".*"),))
@@ -126,7 +134,7 @@ def test_a_limit_that_matches_all_changes_nothing(http: httpx.Client, query: str
     before, after = _result(http, query), _result(http, limited)
     assert before.status_code == after.status_code
     if before.status_code == 200:
-        assert before.json()["data"] == after.json()["data"]
+        assert _values(after) == pytest.approx(_values(before), nan_ok=True)
 
 
 @pytest.mark.parametrize(
