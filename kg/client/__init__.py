@@ -21,6 +21,7 @@ from kg.client.calls import Call, raise_for_problem
 from kg.client.entities import Identity, Metric, Summary, metrics_of
 from kg.client.finding import AsyncFinding, Finding
 from kg.client.graphs import AsyncSubgraph, Subgraph
+from kg.client.operating import Operating
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
@@ -72,7 +73,7 @@ def _unreachable(url: httpx.URL, error: httpx.HTTPError) -> SourceUnavailable:
     )
 
 
-class Client(Finding, Updating):
+class Client(Finding, Updating, Operating):
     """A connection to a service at ``url``; ``timeout`` is in seconds and bounds one request. Use it as a context manager."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
@@ -302,7 +303,7 @@ class Client(Finding, Updating):
             raise _unreachable(self._http.base_url, error) from error
 
 
-class AsyncClient(AsyncFinding, AsyncUpdating):
+class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
     """The asynchronous twin of ``Client``."""
 
     def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:

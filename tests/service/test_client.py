@@ -230,6 +230,35 @@ def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> N
         graph.delete()
 
 
+def test_what_operators_and_rdf_tools_ask(service: Service, client: kg.Client) -> None:
+    """State, vocabulary, descriptions and documents come from both clients with the same methods, of one definition."""
+    assert client.check()["whole"]
+    assert client.audit()["graphs"] > 100
+    assert client.optimize()["after"] > 0
+    assert client.backup()[257:262] == b"ustar"
+    assert "drumlin_http_requests_total" in client.metrics_text()
+    assert "@prefix" in client.ontology()
+    assert "sh:" in client.vocabulary("shapes")
+    assert "@context" in client.context()
+    name = client.profiles()[0]["name"]
+    assert client.profile(name).endswith(" .\n")
+    assert "CONSTRUCT" in client.rules(name)
+    assert "void#" in client.dataset("ntriples")
+    assert client.document_address(CHECKOUT) == f"/doc/{CHECKOUT}"
+
+    async def ask() -> None:
+        async with kg.connect_async(service.url) as other:
+            assert await other.document(CHECKOUT) == client.document(CHECKOUT)
+            with pytest.raises(ResourceNotFound):
+                await other.profile("none")
+
+    asyncio.run(ask())
+    assert (inspect.signature(client.rules), client.rules.__doc__) == (
+        inspect.signature(kg.AsyncClient.rules._call),
+        kg.AsyncClient.rules.__doc__,
+    )
+
+
 def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
     """A client that follows changes while the service is killed and started again gets each change once."""
     port = str(free_port())

@@ -1,0 +1,116 @@
+"""What operators and RDF tools ask of a service: state, metrics, checks, vocabulary, descriptions; the same for both clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import msgspec
+
+from kg.client.calls import Call, in_path
+from kg.client.operation import operation
+from kg.rdf import syntax_named
+
+_LONG = 900.0
+"""Seconds that a look at the whole store may take."""
+
+
+def _json(response: httpx.Response) -> Any:
+    return msgspec.json.decode(response.content)
+
+
+def _text(response: httpx.Response) -> str:
+    return response.text
+
+
+def _rdf(path: str, syntax: str) -> Call[str]:
+    return Call("GET", path, _text, headers={"Accept": syntax_named(syntax).media_type})
+
+
+def _backup() -> Call[bytes]:
+    """Take a backup: a tar of a store directory of one generation, in memory; ``drumlin backup`` streams it."""
+    return Call("POST", "/admin/backup", lambda response: response.content, seconds=_LONG, repeatable=False)
+
+
+def _metrics() -> Call[str]:
+    """Return the service's own metrics as Prometheus reads them."""
+    return Call("GET", "/metrics", _text)
+
+
+def _check() -> Call[dict[str, Any]]:
+    """Hold quads, records, log and links of the store against each other: ``whole``, and what is not."""
+    return Call("GET", "/admin/check", _json, seconds=_LONG)
+
+
+def _audit() -> Call[dict[str, Any]]:
+    """Validate the whole store: ``conforms``, ``violations``, links that lead nowhere; raises ``Conflict`` while another audit runs."""
+    return Call("GET", "/admin/audit", _json, headers={"Accept": "application/json"}, seconds=_LONG)
+
+
+def _optimize() -> Call[dict[str, Any]]:
+    """Merge the store's files: bytes ``before`` and ``after``."""
+    return Call("POST", "/admin/optimize", _json, seconds=_LONG, repeatable=False)
+
+
+def _ontology(syntax: str = "turtle") -> Call[str]:
+    """Return the vocabulary of the graph as text of an RDF syntax."""
+    return _rdf("/ns", syntax)
+
+
+def _vocabulary(part: str, syntax: str = "turtle") -> Call[str]:
+    """Return the ``shapes``, or the metric templates (``metrics``), as text of an RDF syntax."""
+    return _rdf(f"/ns/{part}", syntax)
+
+
+def _context() -> Call[dict[str, Any]]:
+    """Return the JSON-LD context."""
+    return Call("GET", "/context/v1.jsonld", _json)
+
+
+def _profiles() -> Call[list[dict[str, Any]]]:
+    """List the other vocabularies that the graph can be had in: ``name``, ``title``."""
+    return Call("GET", "/profiles", _json)
+
+
+def _profile(name: str) -> Call[str]:
+    """Return the graph in another vocabulary as N-Triples; raises ``ResourceNotFound`` for one that is not known."""
+    return Call("GET", f"/profiles/{name}", _text, seconds=_LONG)
+
+
+def _rules(name: str, syntax: str = "turtle") -> Call[str]:
+    """Return the rules that make another vocabulary of ours."""
+    return _rdf(f"/profiles/{name}/rules", syntax)
+
+
+def _dataset(syntax: str = "turtle") -> Call[str]:
+    """Return what is in the dataset and how to reach it (VoID)."""
+    return _rdf("/.well-known/void", syntax)
+
+
+def _document(id: str, syntax: str = "turtle") -> Call[str]:
+    """Return the document about a thing, as linked data has it, as text of an RDF syntax."""
+    return _rdf(f"/doc/{in_path(id)}", syntax)
+
+
+def _document_address(id: str) -> Call[str]:
+    """Return where the document about a thing stands: what its name answers with (303)."""
+    return Call("GET", f"/id/{in_path(id)}", lambda response: str(response.headers["Location"]))
+
+
+class Operating:
+    """Operations for operators and RDF tools."""
+
+    metrics_text = operation(_metrics)
+    backup = operation(_backup)
+    check = operation(_check)
+    audit = operation(_audit)
+    optimize = operation(_optimize)
+    ontology = operation(_ontology)
+    vocabulary = operation(_vocabulary)
+    context = operation(_context)
+    profiles = operation(_profiles)
+    profile = operation(_profile)
+    rules = operation(_rules)
+    dataset = operation(_dataset)
+    document = operation(_document)
+    document_address = operation(_document_address)
