@@ -89,6 +89,31 @@ def test_the_constants_are_what_the_turtle_declares() -> None:
     assert CONCEPTS == vocabulary.CONCEPTS
 
 
+DESIGNED = {
+    "Domain", "GlaciationNode", "Cluster", "Node", "Namespace", "Workload", "Run", "Pod", "Container", "Service", "Ingress", "Autoscaler",
+    "DataAsset", "DomainRoute", "Tombstone", "Agent", "Tag", "Telemetry", "Metric", "MetricQuery", "LogQuery", "TraceQuery", "Datasource",
+    "Dashboard", "MetricTemplate", "Forecast", "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob",
+}  # fmt: skip
+"""The classes of the design, and Kubernetes' own kinds of workloads."""
+
+
+def test_the_classes_are_those_of_the_design_and_no_more() -> None:
+    """Each class beyond the design, and each that is left out, stands in the decision with its reason."""
+    page = (ROOT.parent / "docs" / "decisions" / "0013-class-list.md").read_text(encoding="utf-8")
+    beyond, left_out = page.split("Beyond the design:")[1].split("Not there:")
+    named = [
+        {
+            name
+            for line in part.splitlines()
+            if line.startswith("* ")
+            for name in re.findall(r"`(\w+)`", line.partition(" — ")[0])
+        }
+        for part in (beyond, left_out)
+    ]
+
+    assert named == [vocabulary.CLASSES - DESIGNED, DESIGNED - vocabulary.CLASSES]
+
+
 def test_a_name_has_one_meaning() -> None:
     """A class, a property, a concept and a scheme never share an IRI; a concept may be in two schemes."""
     kinds = [declared(OWL.Class), PROPERTIES, CONCEPTS, declared(SKOS.ConceptScheme)]
