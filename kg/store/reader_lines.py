@@ -31,7 +31,7 @@ _AT_ONCE = 65_536  # bytes of a request that an idle reader takes without delay
 _AHEAD = 2  # parts of a result that are taken from the socket before the client wants them
 _LEFT = 0.5  # seconds that a query may go on whose client has left while it stood in line
 _SKIP = frame(b"C")
-_ONCE = select.EPOLLIN | select.EPOLLONESHOT
+_PIECE = 2 * CHUNK
 
 
 class AsyncChunks(Exchange, AsyncIterator[bytes]):
@@ -104,7 +104,7 @@ class AsyncChunks(Exchange, AsyncIterator[bytes]):
 
     async def __anext__(self) -> bytes:
         if not self._parts and self._line is not None:
-            self._line.go_on()
+            self._line.read()  # what came while this was not ready for it is told by no event
             await self._wait()
         if self._parts:
             return self._parts.popleft()
@@ -209,24 +209,31 @@ class Line:
                 self._sending = True
                 await asyncio.to_thread(reader.socket.sendall, request)
                 self._sending = False
-        if len(queue) == 1:
-            self._lines.listen(reader)
 
     def read(self) -> None:
-        """Take what the reader has sent."""
-        reader, queue = self.reader, self._queue
-        try:
-            data = reader.socket.recv(2 * CHUNK, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            self._lines.listen(reader)
-            return
-        except ConnectionResetError:
-            data = b""
-        if not data:
-            self._lost()
-            return
-        reader.arrived.feed(data)
-        while (found := reader.arrived.next()) is not None:
+        """Take what the reader has sent, but for what the first is not ready for."""
+        queue = self._queue
+        more = True
+        while more and queue[0].ahead < _AHEAD:
+            try:
+                data = self.reader.socket.recv(_PIECE, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                self._lost()
+                return
+            self._take(data)
+            more = bool(queue) and len(data) == _PIECE
+        if not queue:
+            self._lines.end(self.reader)
+            self._lines.readers.release(self.reader)
+
+    def _take(self, data: bytes) -> None:
+        arrived, queue = self.reader.arrived, self._queue
+        arrived.feed(data)
+        while (found := arrived.next()) is not None:
             kind, payload = found
             if kind == b"D":
                 queue[0].take(payload)
@@ -234,27 +241,13 @@ class Line:
                 queue.popleft().complete(kind, payload)
                 if queue:
                     self._next()
-        if queue:
-            self._go_on_with(queue[0])
-        else:
-            self._lines.end(reader)
-            self._lines.readers.release(reader)
+        if queue and isinstance(first := queue[0], AsyncChunks) and first.ahead:
+            self._disperse()
+            first.wake()
 
     def _next(self) -> None:
         self._since, self._followed = time.monotonic(), True
         self._lines.readers.go_on(self.reader, self._queue[0].deadline)
-
-    def _go_on_with(self, first: AsyncChunks | _Nobody) -> None:
-        """Tell the first that a part is there; no more is read while it has several."""
-        if isinstance(first, AsyncChunks) and first.ahead:
-            self._disperse()
-            first.wake()
-        if first.ahead < _AHEAD:
-            self._lines.listen(self.reader)
-
-    def go_on(self) -> None:
-        """Read again: the first wants more."""
-        self._lines.listen(self.reader)
 
     def look(self, now: float) -> None:
         """Let nobody stand behind what takes long, and no reader work for nobody."""
@@ -310,7 +303,7 @@ class Lines:
     def __init__(self, readers: Readers) -> None:
         self.readers = readers
         self._lines: dict[int, Line] = {}  # by the descriptor of the reader's socket
-        # A poll of its own, since what a line has to do to be listened to is one system call here.
+        # A poll of its own, of edges: a reader is registered once, and one that answers a thread meanwhile is no event.
         self._poll = select.epoll()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._looking = False
@@ -329,22 +322,17 @@ class Lines:
         return line if line is not None and self.readers.join(line.reader, size) else None
 
     def begin(self, reader: Reader) -> Line:
-        """Begin the line of a reader that was idle."""
+        """Begin the line of a reader that was idle; its ``read`` is called whenever the reader has sent something."""
+        self._attach()
+        if reader.listener is not self:
+            reader.listener = self
+            self._poll.register(reader.socket.fileno(), select.EPOLLIN | select.EPOLLET)
         line = self._lines[reader.socket.fileno()] = Line(self, reader)
         return line
 
     def end(self, reader: Reader) -> None:
         """Forget a line."""
         self._lines.pop(reader.socket.fileno(), None)
-
-    def listen(self, reader: Reader) -> None:
-        """Have the line's ``read`` called once, as soon as the reader has sent something."""
-        self._attach()
-        descriptor = reader.socket.fileno()
-        try:
-            self._poll.modify(descriptor, _ONCE)
-        except FileNotFoundError:  # a new reader
-            self._poll.register(descriptor, _ONCE)
 
     def _attach(self) -> None:
         loop = asyncio.get_running_loop()
