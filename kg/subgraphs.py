@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kg import jsonld, rdf
+from kg import documents, jsonld, rdf
 from kg.errors import (
     AlreadyExists,
     GraphOwned,
@@ -94,6 +94,8 @@ class Subgraphs:
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
         if syntax is JSONLD:
+            if (lines := documents.lines(data)) is not None:
+                return lines
             data = jsonld.inline(data, max_bytes=self._max_bytes)
         graphs = rdf.parse(data, syntax, base=graph)
         if other := next((name for name in graphs if name not in (None, graph)), None):

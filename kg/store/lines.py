@@ -39,16 +39,18 @@ def canonical(lines: Lines, graph: str) -> Lines:
         literal, datatype = match[1], match[2]
         if literal is None or (datatype is None and literal.endswith('"')):
             continue
-        if (datatype is None or datatype.startswith(_XSD)) and not _CERTAIN.fullmatch(literal):
-            kept = _as_kept(literal)
-            if kept != literal:
-                changed[line] = f"{line[: match.start(1)]}{kept} ."
+        if (datatype is None or datatype.startswith(_XSD)) and (form := kept(literal)) != literal:
+            changed[line] = f"{line[: match.start(1)]}{form} ."
     return (lines - changed.keys()) | frozenset(changed.values()) if changed else lines
+
+
+def kept(literal: str) -> str:
+    """Return a literal as the engine gives it back (``"0.250"^^xsd:decimal`` comes back as 0.25)."""
+    return literal if _CERTAIN.fullmatch(literal) else _as_kept(literal)
 
 
 @lru_cache(maxsize=65_536)
 def _as_kept(literal: str) -> str:
-    """Return a literal as the engine gives it back (``"0.250"^^xsd:decimal`` comes back as 0.25)."""
     scratch = ox.Store()
     try:
         scratch.load(f"<x:s> <x:p> {literal} .".encode(), format=ox.RdfFormat.N_TRIPLES)

@@ -1,0 +1,178 @@
+"""A caller's JSON-LD document read without a JSON-LD processor, where both surely come to the same.
+
+Most documents that are sent look like those that are served: they use the terms of our context and nothing else. Reading such a one
+takes a tenth of what the processor takes. Whatever is not certain (another context, a keyword, a compact or relative IRI, a float, a
+null, a key that may occur twice) is left to the processor, which also tells what is wrong.
+
+JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import msgspec
+
+from kg import jsonld
+from kg.rdf import Lines
+from kg.store.lines import kept
+
+_XSD = "http://www.w3.org/2001/XMLSchema#"
+_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
+# What every parser of IRIs takes and leaves as it is: http(s), ASCII, no segment that begins with a dot.
+_IRI = re.compile(
+    r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::[0-9]{1,4})?(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*)?"
+    r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
+    r"(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
+)
+_LOOSE = re.compile(rb"[ \t\n\r]:")
+_MOST_EXACT = 10**15  # integers below are integers to every reader of JSON
+
+_Writer = Callable[[Any], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A term of the context: its predicate, and what writes a value that is no node."""
+
+    predicate: str
+    reverse: bool
+    write: _Writer
+
+
+def lines(data: bytes) -> Lines | None:
+    """Read a document as lines in the form of the engine, or return None where that is not certain."""
+    if _LOOSE.search(data):
+        return None
+    try:
+        document = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    if not isinstance(document, dict) or document.pop("@context", jsonld.CONTEXT_IRI) != jsonld.CONTEXT_IRI:
+        return None
+    reading = _Reading()
+    if reading.node(document, 1) is None:
+        return None
+    keys = reading.keys + data.count(b'"@context":')
+    return frozenset(reading.found) if keys == data.count(b'":') else None  # else a key may have come twice
+
+
+class _Reading:
+    """One document on its way: the lines found, and how many keys were seen."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.keys = 0
+
+    def node(self, document: dict[str, Any], depth: int) -> str | None:
+        """Read a node and what is nested in it; returns its IRI, None when something is not certain."""
+        subject = _iri(document.get("id"))
+        if subject is None or depth > jsonld.MAX_DEPTH // 2:
+            return None
+        self.keys += len(document)
+        for name, value in document.items():
+            if name == "id":
+                continue
+            values = value if type(value) is list else (value,)
+            if not (self._types(subject, values) if name == "type" else self._values(subject, name, values, depth)):
+                return None
+        return subject
+
+    def _types(self, subject: str, values: Any) -> bool:
+        for each in values:
+            if type(each) is not str or each in _context() or not _is_name(each):
+                return False
+            self.found.append(f"{subject} {_TYPE} <{jsonld.NAMESPACE}{each}> .")
+        return True
+
+    def _values(self, subject: str, name: str, values: Any, depth: int) -> bool:
+        term = _term(name)
+        if term is None:
+            return False
+        for each in values:
+            other = self.node(each, depth + 1) if type(each) is dict else term.write(each)
+            if other is None or (term.reverse and other[0] != "<"):
+                return False
+            first, last = (other, subject) if term.reverse else (subject, other)
+            self.found.append(f"{first} {term.predicate} {last} .")
+        return True
+
+
+# -- the context ----------------------------------------------------------------------------------------------------------
+@cache
+def _context() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(jsonld.context_document())["@context"]
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _term(name: str) -> _Term | None:
+    """Compile a term, or a name that the context leaves to the vocabulary; None when more is said of it than is understood here."""
+    meaning = _context().get(name, {})
+    said = meaning if isinstance(meaning, dict) else {}
+    predicate = jsonld.predicate(name)
+    if not _is_name(name) or (predicate is None and name in _context()):
+        return None
+    write = _writer(said.get("@type"))
+    if write is None or said.get("@container", "@set") != "@set" or not said.keys() <= _UNDERSTOOD:
+        return None
+    return _Term(f"<{predicate or jsonld.NAMESPACE + name}>", "@reverse" in said, write)
+
+
+_UNDERSTOOD = {"@id", "@type", "@container", "@reverse"}
+
+
+def _writer(coercion: str | None) -> _Writer | None:
+    if coercion == "@id":
+        return _iri
+    if coercion == "@vocab":
+        return _of_vocabulary
+    if coercion is None:
+        return _plain
+    prefix, _, name = coercion.partition(":")
+    datatype = f"{_context().get(prefix, '')}{name}"
+    return (lambda value: _typed(value, datatype)) if datatype.startswith(_XSD) else None
+
+
+def _iri(value: Any) -> str | None:
+    return f"<{value}>" if type(value) is str and _is_iri(value) else None
+
+
+def _is_iri(text: str) -> bool:
+    return "/." not in text and _IRI.fullmatch(text) is not None
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and text not in ("id", "type")
+
+
+def _of_vocabulary(value: Any) -> str | None:
+    if type(value) is not str:
+        return None
+    if ":" in value:
+        return _iri(value)
+    return f"<{jsonld.NAMESPACE}{value}>" if _is_name(value) and value not in _context() else None
+
+
+def _plain(value: Any) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return jsonld.literal(value)
+    return _typed(value, f"{_XSD}integer" if kind is int else f"{_XSD}boolean") if kind in (int, bool) else None
+
+
+def _typed(value: Any, datatype: str) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return kept(f"{jsonld.literal(value)}^^<{datatype}>")
+    if kind is bool and datatype == f"{_XSD}boolean":
+        return f'"{"true" if value else "false"}"^^<{datatype}>'
+    if kind is int and datatype == f"{_XSD}integer" and abs(value) < _MOST_EXACT:
+        return f'"{value}"^^<{datatype}>'
+    return None

@@ -1,0 +1,101 @@
+"""Documents read without a processor: the same lines as the processor gives, or none."""
+
+from __future__ import annotations
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kg import documents, jsonld, rdf
+from kg.errors import InvalidDocument
+from kg.rdf import Lines
+
+FIXTURES = Path(__file__).parents[1] / "golden" / "shapes"
+DOCUMENTS = [json.loads(path.read_bytes()) for path in sorted(FIXTURES.glob("*.jsonld"))]
+IRI = "https://kg.example/id/prod/a/pod/b"
+STRANGE = [
+    None, True, False, 0, -1, 1.0, 1e300, 10**14, 10**16, 10**30, "", " ", "a\tb\n\u007f\u0080é\U0001f600", 'say "no":', "\\", "0.250", "+5", "-0",
+    "id", "type", "name", "cpu", "dcat:Dataset", "drumlin:Pod", "xsd:integer", "urn:x:y", "mailto:a@b", "_:b", "#a", "a/b", "//x/y",
+    "http://x", "http://x/./y", "http://x/../y", "http://x/.y", "http://x/%zz", "http://x/%41", "HTTP://X/", "http://x:99999/", "http://[::1]/",
+    "http://x/a b", "http://x/é", "http://x/?q=1#f", "http://x/a//b", "https://kg.example", "2026-11-27T00:00:00Z", "2026-11-27T00:00:00+00:00",
+    "PT5M", "PT60S", [], [[]], {}, {"id": IRI}, {"@id": IRI}, {"@value": "a"}, {"id": "a"}, {"id": IRI, "name": "c"}, ["a", "a"], ["a", None],
+]  # fmt: skip
+KEYS = ["name", "runs", "type", "id", "@id", "@type", "@context", "title", "description", "cpuRequest", "replicas", "ready", "telemetry", "cluster",
+    "nonsense", "dcterms:title", "dcat", "unit", "phase", "partOf", "startedAt", "a b", "", "http://x/p", "scrapeInterval"]  # fmt: skip
+
+
+def slowly(data: bytes) -> Lines | None:
+    """Read a document with the processor; None when it is refused, or says something in another graph."""
+    try:
+        graphs = rdf.parse(jsonld.inline(data), rdf.JSONLD, base=IRI)
+    except InvalidDocument:
+        return None
+    return graphs.get(None, frozenset()) if set(graphs) <= {None} else None
+
+
+def places(value: Any) -> list[dict[str, Any]]:
+    """Return every object of a document."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    found = [each for part in inner for each in places(part)]
+    return [value, *found] if isinstance(value, dict) else found
+
+
+@st.composite
+def texts(draw: st.DrawFn) -> bytes:
+    """Take a document and say a few things in another way; sometimes write it in another way, or a key twice."""
+    document = json.loads(json.dumps(draw(st.sampled_from(DOCUMENTS))))
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.sampled_from(places(document)))
+        key = draw(st.sampled_from([*place, *KEYS]))
+        place[key] = deepcopy(draw(st.sampled_from(STRANGE) | st.text(max_size=5) | st.integers()))
+    text = json.dumps(
+        document, ensure_ascii=draw(st.booleans()), separators=draw(st.sampled_from([(",", ":"), (", ", " : ")]))
+    )
+    if draw(st.integers(0, 4)) == 0:
+        text = text.replace('"name":', '"name":"twice","name":', 1)
+    return text.encode("utf-8", "surrogatepass")
+
+
+@settings(max_examples=500)
+@given(texts())
+def test_what_is_read_is_what_the_processor_reads(data: bytes) -> None:
+    """Whatever a document says, the lines are those of the processor, or there are none."""
+    lines = documents.lines(data)
+
+    assert lines is None or lines == slowly(data)
+
+
+@pytest.mark.parametrize(
+    "name", ["one-value.pass", "telemetry-logs.pass", "run-order.pass", "metric-query.pass", "forecast-file.pass"]
+)
+def test_the_usual_document_needs_no_processor(name: str) -> None:
+    """Documents in the form in which they are served are read here, whether they are written tightly or for people."""
+    document = json.loads((FIXTURES / f"{name}.jsonld").read_bytes())
+
+    for indent in (None, 2):
+        data = json.dumps(document, indent=indent).encode()
+        assert documents.lines(data) == slowly(data) != frozenset()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"id":"%s","name":"a","name":"b"}' % IRI.encode(),
+        b'{"id":"%s","name" :"a","name":"b"}' % IRI.encode(),
+        b'{"id":"%s","name" :"a","name":"\\":"}' % IRI.encode(),
+        b'{"id":"%s","x":{"id":"%s","id":"%s"}}' % ((IRI.encode(),) * 3),
+        b'{"@context":"https://x","id":"%s","name":"a"}' % IRI.encode(),
+        b"[]",
+        b"{",
+        b"\xff",
+        b'{"id":"a/b","name":"a"}',
+    ],
+)
+def test_what_is_not_certain_is_left_to_the_processor(data: bytes) -> None:
+    """A key that comes twice, another context, another form of document: the processor tells what is wrong."""
+    assert documents.lines(data) is None
