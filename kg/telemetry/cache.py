@@ -3,13 +3,15 @@
 A day is kept when it is over for good (an hour ago at least), asked for in full, and answered without a warning; its key is a digest of
 everything that decides its values: datasource, query with the pods of that very day, step, day. So nothing here ever has to be
 invalidated: when the graph learns of another pod of that day, the query and with it the key are others.
-A cache that cannot be read or written is left alone for the rest of the process's life; the answer comes from the datasource.
+Each day has a checksum: one damaged on disk is fetched again, and a damaged file is made anew. A file that is none of ours, or that
+cannot be read or written, is left alone for the rest of the process's life; the answer comes from the datasource. Processes may share it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from hashlib import blake2b
@@ -35,16 +37,21 @@ class DayCache:
     """A file of days, for many threads; ``limit`` in bytes: beyond it the oldest days go."""
 
     def __init__(self, path: Path, limit: int) -> None:
+        self._path = path
         self._limit = limit
         self._lock = threading.Lock()
         self._written = 0
+        self._renewed = False
         self._database: sqlite3.Connection | None = None
+        self._open()
+
+    def _open(self) -> None:
         try:
-            self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+            self._database = sqlite3.connect(self._path, check_same_thread=False, isolation_level=None)
             for statement in ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=OFF", _SCHEMA):
                 self._database.execute(statement)
         except sqlite3.Error as error:
-            self._give_up(error)
+            self._failed(error)
 
     def close(self) -> None:
         """Close the file."""
@@ -64,18 +71,21 @@ class DayCache:
             try:
                 rows = self._database.execute(f"SELECT key, y FROM day WHERE key IN ({marks})", keys).fetchall()  # noqa: S608
             except sqlite3.Error as error:
-                self._give_up(error)
+                self._failed(error)
                 return {}
-        return {key: _read(y) for key, y in rows if len(y) == 8 * points}
+        found = {key: _read(y[_CHECK:]) for key, y in rows if len(y) == 8 * points + _CHECK and _is_whole(key, y)}
+        if len(found) < len(rows):
+            _log.warning("series_cache_damaged", days=len(rows) - len(found))
+        return found
 
     def put(self, days: Iterable[tuple[bytes, Grid, pa.DoubleArray]]) -> None:
         """Keep days."""
-        rows = [(key, grid.start, _written(values)) for key, grid, values in days]
+        rows = [(key, grid.start, _checked(key, _written(values))) for key, grid, values in days]
         with self._lock:
             if self._database is None or not rows:
                 return
             try:
-                self._database.execute("BEGIN")
+                self._database.execute("BEGIN IMMEDIATE")
                 self._database.executemany("INSERT OR REPLACE INTO day VALUES (?, ?, ?)", rows)
                 self._database.execute("COMMIT")
                 self._written += len(rows)
@@ -83,7 +93,7 @@ class DayCache:
                     self._written = 0
                     self._shrink(self._database)
             except sqlite3.Error as error:
-                self._give_up(error)
+                self._failed(error)
 
     def _shrink(self, database: sqlite3.Connection) -> None:
         (pages,), (free,), (size,) = (
@@ -94,11 +104,22 @@ class DayCache:
             database.execute("DELETE FROM day WHERE day <= ?", (middle,))
             _log.info("series_cache_shrunk", before=middle)
 
-    def _give_up(self, error: sqlite3.Error) -> None:
+    def _failed(self, error: sqlite3.Error) -> None:
+        """Go on without what another process holds just now, make a damaged file anew, and leave any other alone."""
         _log.warning("series_cache_unusable", reason=str(error))
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the primary one
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if self._database and self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            return
         if self._database:
             self._database.close()
         self._database = None
+        if code == sqlite3.SQLITE_CORRUPT and not self._renewed:
+            self._renewed = True
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            self._open()
 
 
 def key(datasource: Datasource, identity: str, grid: Grid) -> bytes:
@@ -108,6 +129,21 @@ def key(datasource: Datasource, identity: str, grid: Grid) -> bytes:
     parameters = sorted(access.parameters.items()) if access else []
     said = (datasource.iri, datasource.url, tenant, repr(parameters), identity, str(grid.step), str(grid.start))
     return blake2b("\0".join(said).encode(), digest_size=16).digest()
+
+
+_CHECK = 4  # bytes of checksum before a day's values
+
+
+def _sum(key: bytes, values: bytes) -> bytes:
+    return zlib.crc32(values, zlib.crc32(key)).to_bytes(_CHECK)
+
+
+def _checked(key: bytes, values: bytes) -> bytes:
+    return _sum(key, values) + values
+
+
+def _is_whole(key: bytes, y: bytes) -> bool:
+    return y[:_CHECK] == _sum(key, y[_CHECK:])
 
 
 def _written(values: pa.DoubleArray) -> bytes:

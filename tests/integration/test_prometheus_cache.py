@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,10 +16,11 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from kg.errors import SourceUnavailable
 from kg.telemetry.cache import DayCache
 from kg.telemetry.history import History, Series
 from kg.telemetry.resolve import Resolver
-from tests.integration.conftest import DAYS, RealPrometheus, at
+from tests.integration.conftest import DAYS, RealPrometheus, at, available
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
 from tests.unit.telemetry_store import IRIS, GraphStore
 
@@ -31,6 +36,7 @@ class Proxy(ThreadingHTTPServer):
         self.spans: list[tuple[datetime, datetime]] = []
         self.statuses: list[int] = []
         self.warning = b""
+        self.cut = False
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -54,7 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(answer.status_code)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(content[: len(content) // 2] if self.server.cut else content)
 
     def log_message(self, *args: object) -> None:
         """Keep quiet."""
@@ -73,7 +79,9 @@ def proxy(prometheus: RealPrometheus) -> Iterator[Proxy]:
 
 def _fetch(proxy: Proxy, days: DayCache | None, entity: str, metric: str, now: datetime, **more: object) -> Series:
     server = RealPrometheus(f"http://127.0.0.1:{proxy.server_port}").datasource()
-    with History(Resolver(GraphStore(documents()), IRIS, [server]), days=days, clock=lambda: now) as history:
+    with History(
+        Resolver(GraphStore(documents()), IRIS, [server]), days=days, clock=lambda: now, sleep=lambda _: None
+    ) as history:
         return history.fetch(entity, metric, **{"last": "5d", "step": "5m", **more})
 
 
@@ -162,3 +170,79 @@ def test_the_oldest_days_go_when_the_file_is_full(
     proxy.spans.clear()
     _fetch(proxy, DayCache(tmp_path / "days", 1 << 30), NODE_A, "mem_usage", at(60 * 24 * DAYS), **span)
     assert proxy.spans == [(at(0), at(60 * 24 * 3 - 5))]
+
+
+WHOLE = {"last": None, "start": at(0), "end": at(60 * 24 * 2 - 5)}
+NOW = at(60 * 24 * 4)
+
+
+def test_a_day_damaged_on_disk_is_fetched_again(proxy: Proxy, tmp_path: Path) -> None:
+    """One bit of one value flipped: that day comes from the server, the other from the cache, and the damage is mended."""
+    fresh = _fetch(proxy, DayCache(tmp_path / "days", 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+    with closing(sqlite3.connect(tmp_path / "days", isolation_level=None)) as file:
+        ((key, y),) = file.execute("SELECT key, y FROM day WHERE day = ?", [int(at(60 * 24).timestamp())])
+        damaged = bytearray(y)
+        damaged[1000] ^= 1
+        file.execute("UPDATE day SET y = ? WHERE key = ?", [bytes(damaged), key])
+    proxy.spans.clear()
+
+    for _ in range(2):
+        again = _fetch(proxy, DayCache(tmp_path / "days", 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+        assert again.table.equals(fresh.table)
+    assert proxy.spans == [(at(60 * 24), at(60 * 24 * 2 - 5))]
+
+
+def test_a_damaged_file_is_made_anew(proxy: Proxy, tmp_path: Path) -> None:
+    """Pages full of noise under a good header: the values come from the server, and from the next request on from a new file."""
+    path = tmp_path / "days"
+    fresh = _fetch(proxy, DayCache(path, 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+    content = bytearray(path.read_bytes())
+    content[100:] = b"\xa5" * (len(content) - 100)
+    path.write_bytes(content)
+    proxy.spans.clear()
+
+    for _ in range(2):
+        again = _fetch(proxy, DayCache(path, 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+        assert again.table.equals(fresh.table)
+    assert len(proxy.spans) == 1
+
+
+def test_a_failed_or_cut_answer_is_not_kept(proxy: Proxy, tmp_path: Path) -> None:
+    """What failed in the middle leaves nothing behind: the next request asks for all of it and has all of it."""
+    days = tmp_path / "days"
+    proxy.cut = True
+    with pytest.raises(SourceUnavailable):
+        _fetch(proxy, DayCache(days, 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+    proxy.cut = False
+    proxy.spans.clear()
+
+    whole = _fetch(proxy, DayCache(days, 1 << 30), NODE_A, "mem_usage", NOW, **WHOLE)
+    assert proxy.spans == [(at(0), at(60 * 24 * 2 - 5))]
+    assert whole.table["y"].to_pylist() == [4_000_000.0 - available(m) for m in range(0, 60 * 48, 5)]
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+import pyarrow as pa
+from kg.errors import SourceUnavailable
+from kg.telemetry.cache import DayCache
+from kg.telemetry.series import Grid
+days, mine = DayCache(Path(sys.argv[1]), 1 << 30), int(sys.argv[2])
+for n in range(25):
+    days.put([(b"%016d" % (2 * n + mine), Grid(n, n, 1), pa.array([float(n)] * 24))])
+    days.get([b"%016d" % (2 * n)], 24)
+assert days._database is not None
+"""
+
+
+def test_two_processes_share_the_file(tmp_path: Path) -> None:
+    """Both write and read at once; afterwards the days of both are there, each whole."""
+    command = [sys.executable, "-c", _WRITER, str(tmp_path / "days")]
+    running = [subprocess.Popen([*command, str(mine)]) for mine in (0, 1)]
+    assert [each.wait(60) for each in running] == [0, 0]
+
+    found = DayCache(tmp_path / "days", 1 << 30).get([b"%016d" % n for n in range(50)], 24)
+    assert {int(key): values.to_pylist() for key, values in found.items()} == {
+        n: [float(n // 2)] * 24 for n in range(50)
+    }
