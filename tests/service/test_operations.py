@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import threading
 import time
 from pathlib import Path
@@ -18,6 +17,7 @@ from kg import jsonld
 from kg.errors import EventsGone
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
+from tests.disks import small_disk
 from tests.service.conftest import BASE, SAMPLE, drumlin, serving, until_ready
 
 NODE = "prod/-/node/odd"
@@ -164,31 +164,27 @@ def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
 
 def test_a_full_disk_is_507_until_there_is_room(tmp_path: Path) -> None:
     """Writes say that the disk is full, reads go on, and with room alone writes go through again."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("a tmpfs cannot be mounted here: run as root")
-    try:
-        with serving("--store", str(disk / "store")) as service, httpx.Client(base_url=service.url, timeout=60) as http:
-            put_some(http, 0).raise_for_status()
-            free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-            ballast = disk / "ballast"
-            ballast.write_bytes(bytes(free - (1 << 20)))
-            answers = [put_some(http, 1)]
-            while answers[-1].status_code in (201, 204):
-                answers.append(put_some(http, len(answers) + 1))
-            assert answers[-1].status_code == 507, answers[-1].text
-            assert answers[-1].json()["type"].endswith("/store-full")
-            assert put_some(http, 0).status_code in (204, 507)
-            assert http.get("/subgraph/domain/full-0").status_code == 200
-            assert http.get(f"/subgraph/domain/full-{len(answers)}").status_code == 404
+    with (
+        small_disk(tmp_path / "disk", 32) as disk,
+        serving("--store", str(disk / "store")) as service,
+        httpx.Client(base_url=service.url, timeout=60) as http,
+    ):
+        put_some(http, 0).raise_for_status()
+        free = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+        ballast = disk / "ballast"
+        ballast.write_bytes(bytes(free - (1 << 20)))
+        answers = [put_some(http, 1)]
+        while answers[-1].status_code in (201, 204):
+            answers.append(put_some(http, len(answers) + 1))
+        assert answers[-1].status_code == 507, answers[-1].text
+        assert answers[-1].json()["type"].endswith("/store-full")
+        assert put_some(http, 0).status_code in (204, 507)
+        assert http.get("/subgraph/domain/full-0").status_code == 200
+        assert http.get(f"/subgraph/domain/full-{len(answers)}").status_code == 404
 
-            ballast.unlink()
-            assert put_some(http, len(answers)).status_code == 201
-            assert all(http.get(f"/subgraph/domain/full-{n}").status_code == 200 for n in range(len(answers) + 1))
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        ballast.unlink()
+        assert put_some(http, len(answers)).status_code == 201
+        assert all(http.get(f"/subgraph/domain/full-{n}").status_code == 200 for n in range(len(answers) + 1))
 
 
 def put_some(http: httpx.Client, number: int) -> httpx.Response:

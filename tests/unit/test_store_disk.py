@@ -14,6 +14,7 @@ import pytest
 from kg.errors import StoreFull
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
+from tests.disks import small_disk
 from tests.killing import agree
 
 ROOT = Path(__file__).parents[2]
@@ -22,13 +23,8 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Path]:
     """A disk of 16 MB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)], capture_output=True, check=False)  # fmt: skip
-    if mounted.returncode:
-        pytest.skip("a tmpfs cannot be mounted here: run as root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(tmp_path / "disk", 16) as disk:
+        yield disk
 
 
 def write(number: int, value: object = "x") -> GraphWrite:
@@ -95,6 +91,39 @@ def test_a_process_that_ends_on_a_full_disk_lost_nothing(small: Path) -> None:
     store.close()
 
 
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from kg.store.embedded import EmbeddedStore
+from tests.killing import agree
+from tests.unit.test_store_disk import filled, whole, write
+
+store = EmbeddedStore(Path(sys.argv[1]))
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (5 << 20, hard))
+count = filled(store)
+count = filled(store, count)
+whole(store, count)
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+store.apply([write(count)])
+whole(store, count + 1)
+agree(store)
+store.close()
+print("mended")
+"""
+
+
+def test_files_that_may_not_grow_refuse_writes_until_they_may(tmp_path: Path) -> None:
+    """A limit of the size of files (EFBIG), which needs no root, is a full disk too: nothing is lost, and it mends by itself."""
+    assert last_line(LIMITED, tmp_path / "store") == "mended"
+
+
+def last_line(code: str, directory: Path) -> str:
+    """Run ``code`` in a process of its own and return the last line that it printed, or what went wrong."""
+    run = subprocess.run([sys.executable, "-c", code, str(directory)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)  # fmt: skip
+    return next(iter(run.stdout.splitlines()[-1:]), "") if run.returncode == 0 else run.stdout + run.stderr
+
+
 READ_ONLY = """
 import os, sys
 from pathlib import Path
@@ -140,13 +169,4 @@ def test_a_directory_that_turns_read_only_refuses_writes_until_it_is_mended() ->
     with tempfile.TemporaryDirectory() as directory:  # not pytest's, which belongs to root alone
         if os.geteuid() == 0:
             os.chown(directory, 65534, 65534)
-        run = subprocess.run(
-            [sys.executable, "-c", READ_ONLY, directory],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-
-    assert run.stdout.splitlines()[-1:] == ["mended"], run.stdout + run.stderr
+        assert last_line(READ_ONLY, Path(directory)) == "mended"
