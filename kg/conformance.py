@@ -122,6 +122,8 @@ class Conformance:
         """Compile what a property shape demands: of the values of each of its predicates."""
         shape = self._shapes[name]
         (path,) = shape[_sh("path")]
+        if (backwards := self._shapes.get(path, {}).get(_sh("inversePath"))) is not None:
+            return self._linked(shape, backwards[0])
         single = path.startswith("<")
         predicates = [path] if single else self._alternatives(path)
         rules = []
@@ -135,6 +137,13 @@ class Conformance:
             else:
                 return [_UNPROVEN]
         return rules if predicates else [_UNPROVEN]
+
+    def _linked(self, shape: Values, predicate: str) -> list[_Rule]:
+        """Compile that a thing is the value of a predicate; other demands along an inverse path are not known."""
+        known = shape.keys() - _SAID == {_sh("minCount")} and _number(shape[_sh("minCount")][0]) == 1
+        if not known or not predicate.startswith("<"):
+            return [_UNPROVEN]
+        return [_Rule(None, lambda subject, facts: any(subject in said.get(predicate, ()) for said in facts.values()))]
 
     def _alternatives(self, path: str) -> list[str]:
         listed = self._shapes[path].get(_sh("alternativePath"), ())
