@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kg.sparql.dataset import from_clauses
+from kg.sparql.subselects import restore
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import Dataset, GraphWrite, Visible
 from kg.store.reader_answers import Asking
@@ -51,7 +52,7 @@ class Restricted:
             engine.load("\n".join(found.lines).encode(), format=ox.RdfFormat.N_TRIPLES, to_graph=ox.NamedNode(graph))
         chosen = dataset.default_graphs is not None or dataset.named_graphs is not None
         results = engine.query(
-            query,
+            restore(query),  # the engine's fault in GRAPH ?g { SELECT … } has a test of its own
             use_default_graph_as_union=not chosen and "FROM" not in query,
             default_graph=[ox.NamedNode(each) for each in dataset.default_graphs or ()] if chosen else None,
             named_graphs=[ox.NamedNode(each) for each in dataset.named_graphs or ()] if chosen else None,
@@ -131,17 +132,63 @@ def test_no_query_sees_outside_the_visible_set(
     restricted: Restricted, query: str, visible: Visible, dataset: Dataset, size: int, touched: str
 ) -> None:
     """Whatever is asked, and whatever was just written, the answer is that of an engine without the hidden graphs."""
-    from hypothesis import assume
-
-    from kg.sparql.subselects import restore
-
-    assume(restore(query) == query)  # those have a test of their own; the oracle has the engine's fault
     restricted.store.apply([GraphWrite(touched, lines(touched, size), "user")])
     try:
         expected = restricted.oracle(query, visible, dataset)
     except SyntaxError:
         return
     assert restricted.ask(query, visible, dataset) == expected
+
+
+HIDDEN, SEEN = GRAPHS[5], GRAPHS[0]
+FORMS = {
+    "GRAPH ?g": "SELECT ?g { GRAPH ?g { ?s ?p ?o } }",
+    "GRAPH by name": f"SELECT ?o {{ GRAPH <{HIDDEN}> {{ ?s ?p ?o }} }}",
+    "default graph": f"SELECT ?s {{ ?s <{Q}> ?o }}",
+    "DESCRIBE by name": f"DESCRIBE <{HIDDEN}>",
+    "DESCRIBE found": f"DESCRIBE ?o {{ <{SEEN}> <{P}> ?o }}",
+    "CONSTRUCT": "CONSTRUCT { ?s ?p ?o } WHERE { ?s ?p ?o }",
+    "CONSTRUCT of graphs": "CONSTRUCT { ?g ?g ?s } WHERE { GRAPH ?g { ?s ?p ?o } }",
+    "ASK": f"ASK {{ <{HIDDEN}> ?p ?o }}",
+    "EXISTS": f"SELECT ?o {{ <{SEEN}> <{P}> ?o FILTER EXISTS {{ ?o <{Q}> ?v }} }}",
+    "EXISTS in a graph": f"SELECT ?o {{ <{SEEN}> <{P}> ?o FILTER EXISTS {{ GRAPH ?o {{ ?s ?p ?v }} }} }}",
+    "NOT EXISTS": f"SELECT ?o {{ <{SEEN}> <{P}> ?o FILTER NOT EXISTS {{ ?o <{Q}> ?v }} }}",
+    "MINUS": f"SELECT ?o {{ <{SEEN}> <{P}> ?o MINUS {{ GRAPH ?g {{ ?o ?p ?v }} }} }}",
+    "OPTIONAL": f"SELECT ?v {{ <{SEEN}> <{P}> ?o OPTIONAL {{ ?o <{Q}> ?v }} }}",
+    "path +": f"SELECT ?v {{ <{SEEN}> <{P}>+/<{Q}> ?v }}",
+    "path *": f"SELECT ?s {{ ?s <{P}>*/^<{P}> <{SEEN}> }}",
+    "path ^": f"SELECT ?s {{ <{SEEN}> ^<{P}> ?s }}",
+    "path !": f"SELECT ?s {{ ?s !<{P}> ?o }}",
+    "path ?": f"SELECT ?v {{ <{HIDDEN}> <{P}>?/<{Q}> ?v }}",
+    "sub-select": f"SELECT * {{ {{ SELECT ?s {{ ?s <{Q}> ?o }} }} }}",
+    "sub-select in a graph": f"SELECT * {{ GRAPH ?g {{ {{ SELECT ?s {{ ?s <{Q}> ?o }} }} }} }}",
+    "aggregate": "SELECT (COUNT(*) AS ?n) (COUNT(DISTINCT ?s) AS ?all) { ?s ?p ?o }",
+    "VALUES": f"SELECT ?s {{ VALUES ?g {{ <{HIDDEN}> <{SEEN}> }} GRAPH ?g {{ ?s <{Q}> ?o }} }}",
+    "FROM": f"SELECT ?s FROM <{HIDDEN}> FROM <{SEEN}> {{ ?s <{Q}> ?o }}",
+    "FROM NAMED": f"SELECT ?g FROM NAMED <{HIDDEN}> FROM NAMED <{SEEN}> {{ GRAPH ?g {{ ?s <{Q}> ?o }} }}",
+    "DESCRIBE FROM": f"DESCRIBE <{HIDDEN}> FROM <{HIDDEN}> FROM <{SEEN}>",
+}
+PARAMETERS = {
+    "default-graph-uri": ("SELECT ?s { ?s ?p ?o }", Dataset((HIDDEN, SEEN), ())),
+    "named-graph-uri": ("SELECT ?g { GRAPH ?g { ?s ?p ?o } }", Dataset((), (HIDDEN, SEEN))),
+    "both, over FROM": (
+        f"SELECT ?s FROM <{SEEN}> {{ ?s ?p ?o GRAPH ?g {{ ?x ?y ?z }} }}",
+        Dataset((HIDDEN,), (HIDDEN,)),
+    ),
+}
+CASES = {**{name: (query, Dataset()) for name, query in FORMS.items()}, **PARAMETERS}
+
+
+@pytest.mark.parametrize("form", CASES)
+@pytest.mark.parametrize("visible", [LISTED, BY_PREFIX], ids=["listed", "by prefix"])
+def test_each_form_of_query_would_see_more_and_does_not(restricted: Restricted, form: str, visible: Visible) -> None:
+    """Where an unrestricted caller gets another answer, a restricted one gets that of an engine without the hidden graphs."""
+    query, dataset = CASES[form]
+    restricted.store.apply([GraphWrite(graph, lines(graph, 1), "user") for graph in GRAPHS])
+    seen = restricted.ask(query, visible, dataset)
+
+    assert seen == restricted.oracle(query, visible, dataset)
+    assert seen != restricted.oracle(query, Visible(frozenset(GRAPHS)), dataset)
 
 
 def test_a_restricted_replica_follows_writes_and_new_graphs(restricted: Restricted) -> None:
