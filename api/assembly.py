@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -50,7 +50,7 @@ def now() -> datetime:
 
 @dataclass(frozen=True)
 class Parts:
-    """Everything a route needs. ``exporting`` is None when this process exports nothing."""
+    """Everything a route needs. ``exporting`` is empty when this process exports nothing."""
 
     settings: Settings
     iris: Iris
@@ -64,7 +64,7 @@ class Parts:
     search: Search = field(kw_only=True)
     feed: Feed = field(kw_only=True)
     counting: Counting = field(kw_only=True)
-    exporting: Exporting | None = field(default=None)
+    exporting: tuple[Exporting, ...] = field(default=())
     asking: Asking | None = field(default=None)
     retention: Retention | None = field(default=None)
     files: Files | None = field(default=None)
@@ -74,8 +74,8 @@ class Parts:
         if self.files:
             self.files.stop()
         self.feed.stop()
-        if self.exporting:
-            self.exporting.stop()
+        for each in self.exporting:
+            each.stop()
         if self.retention:
             self.retention.stop()
         self.updates.close()
@@ -115,14 +115,13 @@ def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     return store
 
 
-def assemble(settings: Settings, *, directory: Place, source: Source | None = None) -> Parts:
-    """Open the store, ensure the hosting graphs and start exporting from ``source``."""
+def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[str, Source] | None = None) -> Parts:
+    """Open the store, ensure the hosting graphs and start exporting from ``source``, or from several by the names of clusters."""
     iris = Iris(settings.base)
     store = open_store(settings, directory)
     catalogue = Catalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
     resolver = Resolver(store, iris, datasources, catalogue, Intervals())
-    pipeline = Pipeline(store, kinds_of(settings), settings, iris, catalogue, datasources, clock=now)
     ensure(store, settings, iris, catalogue, datasources)
     subgraphs = Subgraphs(store, iris, clock=now)
     index = Index(store, iris, _index_file(store))
@@ -137,7 +136,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
         catalogue,
         resolver,
         History(resolver, days=_days(settings, store)),
-        Exporting(pipeline, source) if source else None,
+        tuple(_exporting(settings, store, catalogue, datasources, source)),
         _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
         Retention(store, settings.retention, now),
         search=Search(index),
@@ -145,11 +144,28 @@ def assemble(settings: Settings, *, directory: Place, source: Source | None = No
         counting=Counting(store),
     )
     _follow(store, parts.feed)
-    if parts.exporting:
-        parts.exporting.start()
+    for each in parts.exporting:
+        each.start()
     if parts.retention:
         parts.retention.start()
     return parts
+
+
+def _exporting(
+    settings: Settings,
+    store: EmbeddedStore | RemoteStore,
+    catalogue: Catalogue,
+    datasources: tuple[Datasource, ...],
+    source: Source | Mapping[str, Source] | None,
+) -> Iterator[Exporting]:
+    """Yield an exporter for each cluster; the hosting graphs of those beside the settings' own are ensured."""
+    iris = Iris(settings.base)
+    clusters = source if isinstance(source, Mapping) else {settings.cluster: source} if source else {}
+    for name, each in clusters.items():
+        own, home = settings.of_cluster(name), name == settings.cluster
+        if not home:
+            ensure(store, own, iris, catalogue, datasources, home=False)
+        yield Exporting(Pipeline(store, kinds_of(own), own, iris, catalogue, datasources, clock=now, home=home), each)
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> Asking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -86,13 +86,13 @@ class _State(Collector):
         yield GaugeMetricFamily("drumlin_generation", "Effective writes of the store.", self._parts.store.generation)
         if self._parts.asking:
             yield from _of_readers(self._parts.asking.readers)
-        exporting = self._parts.exporting
-        if exporting is None:
+        if not self._parts.exporting:
             return
         ready = GaugeMetricFamily("drumlin_export_ready", "1 once the source has been read in full.", labels=["source"])
-        ready.add_metric([exporting.source.name], float(exporting.ready))
+        for each in self._parts.exporting:
+            ready.add_metric([each.source.name], float(each.ready))
         yield ready
-        yield from _by_kind(exporting.kinds)
+        yield from _by_kind({each.source.name: each.kinds for each in self._parts.exporting})
 
 
 def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -104,13 +104,13 @@ def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricF
     yield ended
 
 
-def _by_kind(kinds: tuple[KindStatus, ...]) -> Iterator[GaugeMetricFamily]:
+def _by_kind(sources: Mapping[str, tuple[KindStatus, ...]]) -> Iterator[GaugeMetricFamily]:
     """Yield one family for each thing that is known of a kind; an age is absent before the first event."""
     for name, text, read in _KIND_GAUGES:
-        family = GaugeMetricFamily(f"drumlin_kind_{name}", text, labels=["kind"])
-        for each in kinds:
+        family = GaugeMetricFamily(f"drumlin_kind_{name}", text, labels=["source", "kind"])
+        for source, each in ((name, kind) for name, kinds in sources.items() for kind in kinds):
             if (value := read(each)) is not None:
-                family.add_metric([each.kind.name], float(value))
+                family.add_metric([source, each.kind.name], float(value))
         yield family
 
 

@@ -32,6 +32,7 @@ class Surroundings:
     iris: Iris
     catalogue: Catalogue
     datasources: tuple[Datasource, ...]
+    home: bool = True  # whether it is the hosting domain's own cluster, by whose telemetry the domain is described
 
     @property
     def cluster(self) -> str:

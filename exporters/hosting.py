@@ -61,11 +61,12 @@ def discovered(
 def writes(around: Surroundings, found: Sequence[Datasource]) -> list[GraphWrite]:
     """Return the writes that make the hosting graphs what they should be, with ``found`` beside what is configured.
 
-    They are those of the hosting domain and the cluster with their telemetry, the configured datasources and the templates.
+    They are those of the hosting domain and the cluster with their telemetry, the configured datasources and the templates. Of
+    several clusters the first, the domain's home, tells the domain's telemetry.
     """
     telemetry = (*around.datasources, *found)
     documents = [
-        _domain(around, telemetry),
+        *([_domain(around, telemetry)] if around.home else []),
         _cluster(around, telemetry),
         *(each.document() for each in around.datasources),
         *around.catalogue.documents(around.iris),
@@ -74,13 +75,19 @@ def writes(around: Surroundings, found: Sequence[Datasource]) -> list[GraphWrite
 
 
 def ensure(
-    sink: Sink, settings: Settings, iris: Iris, catalogue: Catalogue, datasources: Sequence[Datasource]
+    sink: Sink,
+    settings: Settings,
+    iris: Iris,
+    catalogue: Catalogue,
+    datasources: Sequence[Datasource],
+    *,
+    home: bool = True,
 ) -> list[Written]:
     """Write the hosting graphs; called at every start, with the configured ``datasources``.
 
     Datasources discovered in an earlier life still count, so that a restart against an unchanged cluster writes nothing.
     """
-    around = Surroundings(settings, iris, catalogue, tuple(datasources))
+    around = Surroundings(settings, iris, catalogue, tuple(datasources), home)
     written, refused = write(sink, writes(around, list(found_earlier(sink, around))))
     for error in refused:
         log.warning("graph_owned", graph=error.detail["graph"], owner=error.detail["owner"], writer=OWNER)

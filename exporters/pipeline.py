@@ -45,10 +45,11 @@ class Pipeline:
         clock: Clock,
         window: float = WINDOW_SECONDS,
         most: int = BATCH,
+        home: bool = True,
     ) -> None:
         """Write to ``store``, at most ``most`` graphs at once; changes of one object wait ``window`` seconds for one another."""
         self._sink = store
-        self._around = Surroundings(settings, iris, catalogue, tuple(datasources))
+        self._around = Surroundings(settings, iris, catalogue, tuple(datasources), home)
         self._kinds = frozenset(kind.segment for kind in kinds)
         self._clock = clock
         self._window = window

@@ -61,6 +61,24 @@ class DomainSettings(BaseModel):
     )
 
 
+class ContextSettings(BaseModel):
+    """A Kubernetes cluster to follow: how it is reached, how its entities are named, what of it is followed."""
+
+    model_config = _FROZEN
+    name: str | None = Field(None, min_length=1, description="The kubeconfig's context [the current one].")
+    cluster: str | None = Field(
+        None,
+        min_length=1,
+        description="Name of the cluster, second segment of its objects' ids [`cluster` for the first, else the context].",
+    )
+    namespace: str | None = Field(None, min_length=1, description="Follow this namespace only.")
+    label_selector: str | None = Field(
+        None,
+        min_length=1,
+        description="Follow objects of namespaces with these labels only, in the API's syntax (`team=shop,tier!=test`).",
+    )
+
+
 class RetentionSettings(BaseModel):
     """How long tombstones stay, in days after the deletion."""
 
@@ -248,6 +266,9 @@ class Settings(BaseSettings):
         DEFAULT_LABELS,
         description="Labels that are kept (exact keys, or a prefix ending in *); all others are dropped.",
     )
+    context: tuple[ContextSettings, ...] = Field(
+        (), description="Clusters that `--source kubernetes` follows, each a `[[context]]` table (docs/kubernetes.md)."
+    )
     retention: RetentionSettings = Field(RetentionSettings(), description="How long tombstones stay.")
     mappings: tuple[str, ...] = Field(
         (), description="Custom resources to follow: `kuscia`, or paths of TOML files of `[[resource]]` tables."
@@ -320,6 +341,28 @@ class Settings(BaseSettings):
         if len(set(names)) < len(names):
             raise ValueError("two datasources have the same name")
         return found
+
+    @property
+    def clusters(self) -> dict[str, ContextSettings]:
+        """The clusters to follow, by name; the first one is the hosting domain's own."""
+        first, *others = self.context or (ContextSettings.model_validate({}),)
+        return {first.cluster or self.cluster: first} | {each.cluster or each.name or "": each for each in others}
+
+    def of_cluster(self, name: str) -> Self:
+        """Return the same settings for another cluster."""
+        return self.model_copy(update={"cluster": name})
+
+    @model_validator(mode="after")
+    def _clusters_have_names(self) -> Self:
+        names = [self.cluster, *(each.cluster or each.name for each in self.context[1:])]
+        names[0] = self.context[0].cluster or self.cluster if self.context else self.cluster
+        if None in names:
+            raise ValueError("a second cluster has neither a name nor a context")
+        if len(set(names)) < len(names):
+            raise ValueError("two contexts name the same cluster")
+        if reserved := [each for each in names if each in RESERVED]:
+            raise ValueError(f"{reserved[0]!r} is reserved; give the cluster another name")
+        return self
 
     @classmethod
     def settings_customise_sources(

@@ -35,6 +35,19 @@ Config = Annotated[
 Base = Annotated[str | None, typer.Option(help="Base of all IRIs; fixed for the life of a store.", show_default=False)]
 Cluster = Annotated[str | None, typer.Option(help="Name of the cluster.", show_default=False)]
 Domain = Annotated[str | None, typer.Option(help="Id of the hosting domain.", show_default=False)]
+Contexts = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--context",
+        help="kubernetes: the kubeconfig's context, or CONTEXT=CLUSTER; may be repeated, one for each cluster.",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[str | None, typer.Option(help="kubernetes: watch one namespace only.", show_default=False)]
+Selector = Annotated[
+    str | None,
+    typer.Option(help="kubernetes: watch objects with these labels only: team=shop,tier!=test.", show_default=False),
+]
 Last = Annotated[str | None, typer.Option(help="Window up to now: 30d, 12h, 15m.", show_default=False)]
 Start = Annotated[
     str | None, typer.Option(help="Begin of the window: RFC 3339 time or epoch seconds.", show_default=False)
@@ -77,10 +90,27 @@ def _output(form: str) -> Any:
         raise typer.BadParameter(f"{form!r} is not one of {', '.join(Output)}", param_hint="--output") from None
 
 
-def _settings(config: Path | None, base: str | None, cluster: str | None, domain: str | None) -> Any:
+def _settings(
+    config: Path | None, base: str | None, cluster: str | None, domain: str | None, contexts: Any = None
+) -> Any:
     from kg.settings import Settings
 
-    return Settings.load(config, base=base, cluster=cluster, domain={"id": domain} if domain else None)
+    named = {"id": domain} if domain else None
+    settings = Settings.load(config, base=base, cluster=cluster, domain=named, context=contexts)
+    return settings.of_cluster(next(iter(settings.clusters)))
+
+
+def _contexts(
+    given: list[str] | None, namespace: str | None, selector: str | None
+) -> list[dict[str, str | None]] | None:
+    """Return what the options say in the form of ``[[context]]`` tables, which they replace; None where they say nothing."""
+    if not (given or namespace or selector):
+        return None
+    named = [each.partition("=") for each in given or [""]]
+    return [
+        {"name": name or None, "cluster": cluster or None, "namespace": namespace, "label_selector": selector}
+        for name, _, cluster in named
+    ]
 
 
 @app.command()
@@ -99,12 +129,9 @@ def serve(
     cluster: Cluster = None,
     domain: Domain = None,
     config: Config = None,
-    context: Annotated[
-        str | None, typer.Option(help="kubernetes: the kubeconfig's context.", show_default=False)
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="kubernetes: watch one namespace only.", show_default=False)
-    ] = None,
+    context: Contexts = None,
+    namespace: Namespace = None,
+    selector: Selector = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback although there is no authentication.")
     ] = False,
@@ -121,11 +148,11 @@ def serve(
     """
     from api.cli import serving
 
-    settings = _settings(config, base, cluster, domain)
+    settings = _settings(config, base, cluster, domain, _contexts(context, namespace, selector))
     serving.serve(
         settings,
         store,
-        serving.source_named(source, settings, context, namespace),
+        serving.sources_named(source, settings),
         host,
         port,
         insecure=insecure,
@@ -168,12 +195,9 @@ def follow(
     cluster: Cluster = None,
     domain: Domain = None,
     config: Config = None,
-    context: Annotated[
-        str | None, typer.Option(help="kubernetes: the kubeconfig's context.", show_default=False)
-    ] = None,
-    namespace: Annotated[
-        str | None, typer.Option(help="kubernetes: watch one namespace only.", show_default=False)
-    ] = None,
+    context: Contexts = None,
+    namespace: Namespace = None,
+    selector: Selector = None,
 ) -> None:
     """Export a cluster into a service over REST, from a process of its own.
 
@@ -181,8 +205,8 @@ def follow(
     """
     from api.cli import serving
 
-    settings = _settings(config, base, cluster, domain)
-    serving.follow(settings, serving.source_named(source, settings, context, namespace), to)
+    settings = _settings(config, base, cluster, domain, _contexts(context, namespace, selector))
+    serving.follow(settings, serving.sources_named(source, settings), to)
 
 
 @app.command()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,23 +25,32 @@ AT_ONCE = 4096
 """Requests that the server has under way at once; the rest waits. A subscriber of ``/events`` is one, so it is far above their number."""
 
 
-def source_named(name: str, settings: Settings, context: str | None = None, namespace: str | None = None) -> Any:
-    """Return the source that ``none``, ``dump:PATH`` or ``kubernetes`` names; raises ``InvalidSettings``."""
+def sources_named(name: str, settings: Settings) -> dict[str, Any]:
+    """Return the sources that ``none``, ``dump:PATH`` or ``kubernetes`` means, by cluster; raises ``InvalidSettings``."""
     from api.assembly import now
     from exporters.kubernetes.mappings import kinds_of
 
     if name == "none":
-        return None
+        return {}
     if name.startswith("dump:"):
         from exporters.dump import DumpSource
 
-        return DumpSource([name.removeprefix("dump:")], kinds_of(settings), clock=now)
+        return {settings.cluster: DumpSource([name.removeprefix("dump:")], kinds_of(settings), clock=now)}
     if name == "kubernetes":
         from exporters.kubernetes.access import Access
         from exporters.kubernetes.informer import KubernetesSource
 
-        access = Access.connect(context=context)
-        return KubernetesSource(access, kinds_of(settings), settings.cluster, namespace=namespace)
+        kinds = kinds_of(settings)
+        return {
+            cluster: KubernetesSource(
+                Access.connect(context=each.name),
+                kinds,
+                cluster,
+                namespace=each.namespace,
+                label_selector=each.label_selector,
+            )
+            for cluster, each in settings.clusters.items()
+        }
     raise InvalidSettings(f"source {name!r} is not one of none, dump:PATH, kubernetes")
 
 
@@ -70,7 +81,7 @@ def listening_address(host: str, port: int) -> int:
 def serve(
     settings: Settings,
     store: str | None,
-    source: Any,
+    sources: Mapping[str, Any],
     host: str,
     port: int,
     *,
@@ -91,7 +102,7 @@ def serve(
         )
     configure_logging()
     port = listening_address(host, port)
-    parts = assemble(settings, directory=store, source=source)
+    parts = assemble(settings, directory=store, source=sources)
     if export_to is not None:
         parts = _exporting_files(parts, export_to, every)
     shown = f"[{host}]" if ":" in host else host
@@ -161,7 +172,15 @@ def run_server(
         for task in waiting:
             task.cancel()
 
+    _collect_seldom()
     asyncio.run(run())
+
+
+def _collect_seldom() -> None:
+    """Look for garbage in cycles seldom, and not among what the start has made: else a tenth of the time goes into that."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 async def _announce(host: str, port: int, listening: Callable[[], None]) -> None:
@@ -177,8 +196,8 @@ async def _announce(host: str, port: int, listening: Callable[[], None]) -> None
         return
 
 
-def follow(settings: Settings, source: Any, to: str) -> None:
-    """Export ``source`` into the service at ``to`` until the source ends or a signal comes."""
+def follow(settings: Settings, sources: Mapping[str, Any], to: str) -> None:
+    """Export ``sources`` into the service at ``to`` until all have ended, one fails or a signal comes."""
     from api.assembly import configured, now
     from exporters.kubernetes.mappings import kinds_of
     from exporters.pipeline import Pipeline
@@ -187,17 +206,27 @@ def follow(settings: Settings, source: Any, to: str) -> None:
     from kg.iris import Iris
     from kg.telemetry.templates import Catalogue
 
-    if source is None:
+    if not sources:
         raise InvalidSettings("there is nothing to follow in source 'none'", hint="drumlin follow kubernetes --to URL")
     configure_logging()
-    iris = Iris(settings.base)
+    iris, kinds = Iris(settings.base), kinds_of(settings)
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
     with Client(to, timeout=120.0) as client:
         sink = RemoteSink(client, settings.base)
-        catalogue = Catalogue.shipped(frozenset(settings.exporters))
-        pipeline = Pipeline(
-            sink, kinds_of(settings), settings, iris, catalogue, configured(settings, iris), clock=now, most=MOST
-        )
-        pipeline.run(source, stop)
+        catalogue, known = Catalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
+
+        def export(cluster: str, source: Any) -> None:
+            own, home = settings.of_cluster(cluster), cluster == settings.cluster
+            pipeline = Pipeline(sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home)
+            try:
+                pipeline.run(source, stop)
+            except BaseException:
+                stop.set()
+                raise
+
+        with ThreadPoolExecutor(len(sources), thread_name_prefix="follow") as threads:
+            running = [threads.submit(export, cluster, source) for cluster, source in sources.items()]
+        for ended in running:
+            ended.result()

@@ -26,10 +26,10 @@ def livez(service: Service) -> dict[str, str]:
 
 @router.get("/readyz", summary="Can it be used?")
 def readyz(service: Service) -> Response:
-    """200 once the store answers and the source, if there is one, has been read in full; else 503 saying what is missing."""
+    """200 once the store answers and each source has been read in full; else 503 saying what is missing of the first that was not."""
     body: dict[str, Any] = {"status": "ready", "generation": service.store.generation}
-    exporting = service.exporting
-    if exporting and not exporting.ready:
+    exporting = next((each for each in service.exporting if not each.ready), None)
+    if exporting:
         body["status"] = "syncing"
         body["source"] = exporting.source.name
         body["waiting"] = [each.kind.name for each in exporting.kinds if not each.synced]

@@ -33,7 +33,8 @@ def _now() -> datetime:
 class KubernetesSource:
     """The live objects of ``kinds`` in one cluster (``exporters.protocol.Source``).
 
-    ``namespace`` limits namespaced kinds to one namespace; ``label_selector`` is the API's syntax.
+    ``namespace`` limits namespaced kinds to one namespace, ``label_selector`` (the API's syntax) to objects with such labels; nodes
+    and whatever else stands in no namespace is followed whole.
     ``page_size`` objects are asked for at a time where a server has no watch-list; ``capacity`` objects wait for the consumer
     before a watch is slowed down.
     """
@@ -110,7 +111,7 @@ class KubernetesSource:
             self._clock,
             self._timing,
             path=self._path(kind),
-            label_selector=self._label_selector,
+            label_selector=self._label_selector if kind.namespaced else None,
             page_size=self._page_size,
         )
 

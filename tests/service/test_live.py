@@ -126,8 +126,8 @@ def test_metrics_tell_that_the_source_is_synced(live: Service) -> None:
     """/metrics names the source and says that it has been read in full."""
     text = httpx.get(live.url + "/metrics").text
     assert 'drumlin_export_ready{source="kubernetes:prod"} 1.0' in text
-    assert 'drumlin_kind_synced{kind="Pod"} 1.0' in text
-    assert 'drumlin_kind_objects{kind="Namespace"} 12.0' in text
+    assert 'drumlin_kind_synced{kind="Pod",source="kubernetes:prod"} 1.0' in text
+    assert 'drumlin_kind_objects{kind="Namespace",source="kubernetes:prod"} 12.0' in text
 
 
 def test_no_api_server_is_told_and_the_service_stays(tmp_path: Path) -> None:
