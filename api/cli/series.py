@@ -62,7 +62,7 @@ def show_datasources(url: str | None, name: str | None, output: Output) -> None:
     if output in (Output.json, Output.jsonld):
         emit_json(found)
         return
-    columns = ("name", "type", "url", "state", "version", "oldest", "templates")
+    columns = ("name", "type", "url", "state", "version", "oldest", "found")
     emit_rows(columns, [_datasource(each) for each in found], output)
     for each in found if name else ():
         missing = [template for template in each.get("templates", ()) if not template["found"]]
@@ -81,7 +81,9 @@ def import_datasources(url: str | None, grafana: str, output: Output) -> None:
 def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
     state = {True: "reachable", False: each.get("error")}.get(each.get("reachable"), "not asked")  # type: ignore[arg-type]
     templates = each.get("templates")
-    found = f"{sum(template['found'] for template in templates)} of {len(templates)}" if templates else None
+    found = f"{each['files']} files" if "files" in each else None
+    if templates:
+        found = f"{sum(template['found'] for template in templates)} of {len(templates)} templates"
     return each["name"], each["type"], each["url"], state, each.get("version"), each.get("oldest"), found
 
 

@@ -324,7 +324,7 @@ class Resolver:
             if not named:
                 raise ResourceNotFound(
                     f"{wanted[:80]!r} is not a {kind} datasource",
-                    hint=did_you_mean(wanted, [each.name for each in known]),
+                    hint=did_you_mean(wanted, {each.name for each in (*known, *self._configured)}),
                 )
             return named
         if not known:

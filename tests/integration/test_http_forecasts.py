@@ -197,7 +197,7 @@ def test_datasources_are_looked_at(client: kg.Client, service: Service) -> None:
     """Each configured one with its state; one that is named, with what its templates lack."""
     found = {each["name"]: each for each in client.datasources()}
     assert found["prometheus-main"]["reachable"]
-    assert found["prometheus-main"]["oldest"].startswith("2026-11-0")
+    assert found["prometheus-main"]["oldest"].startswith("2026-10-24T0")
     assert found["influx"]["reachable"]
     assert "reachable" not in client.datasources("influx", probe=False)[0]
     shown = drumlin("datasources", "prometheus-main", "--url", service.url)

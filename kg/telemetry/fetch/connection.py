@@ -234,7 +234,12 @@ class Connection:
 
     def not_its_api(self, what: str, asked: str) -> DatasourceRefused:
         """Return the error that something else than the expected API answered."""
-        return self.refused(f"answered with {what}", asked, hint=_HINTS[404])
+        hint = (
+            _HINTS[404]
+            if self.datasource.kind == "prometheus"
+            else "check the url of the datasource: its API is not there"
+        )
+        return self.refused(f"answered with {what}", asked, hint=hint)
 
     def unavailable(self, what: str, asked: str, hint: str | None = None) -> SourceUnavailable:
         """Return the error that there was no answer."""
