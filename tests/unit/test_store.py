@@ -69,6 +69,14 @@ def test_read_increment_write_loses_nothing(store: EmbeddedStore) -> None:
     read_increment_write_loses_nothing(store, store)
 
 
+def test_an_iri_that_only_the_engine_finds_illegal_is_refused(store: EmbeddedStore) -> None:
+    """What looks like a statement and is none is told as the document's fault; nothing is half written."""
+    with pytest.raises(InvalidDocument):
+        store.apply([write(B, 1), GraphWrite(A, frozenset({"<http://s> <http://p> <http://[> ."}), "user")])
+    assert (store.generation, store.entries()) == (0, [])
+    assert store.apply([write(A, 1)])[0].generation == 1
+
+
 # -- durability and opening -----------------------------------------------------------------------------------------------------
 
 
