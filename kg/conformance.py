@@ -53,6 +53,8 @@ class _Rule:
 
     predicate: str | None
     check: _Check
+    test: _Value | None = None  # all of the check, for one value
+    most: int | None = None  # all of the check, when it only counts
 
 
 class Conformance:
@@ -65,6 +67,8 @@ class Conformance:
             self._shapes.setdefault(subject, {}).setdefault(predicate, []).append(rest[:-2])
         self._by_class: dict[str, list[_Check]] = {}
         self._by_predicate: dict[str, list[_Check]] = {}
+        self._tests: dict[str, list[_Value]] = {}  # what most values are held to, apart: it is most of the work
+        self._most: dict[str, int] = {}
         for name, shape in self._shapes.items():
             self._aim(name, shape)
 
@@ -73,7 +77,13 @@ class Conformance:
         for subject, said in facts.items():
             if _SUBCLASS in said:
                 return False
-            for predicate in said:
+            for predicate, values in said.items():
+                if len(values) > self._most.get(predicate, len(values)):
+                    return False
+                for test in self._tests.get(predicate, ()):
+                    for value in values:
+                        if not test(value):
+                            return False
                 for check in self._by_predicate.get(predicate, ()):
                     if not check(subject, facts):
                         return False
@@ -96,7 +106,12 @@ class Conformance:
             self._by_class.setdefault(kind, []).extend(each.check for each in rules)
         for predicate in shape.get(_sh("targetSubjectsOf"), ()):
             for each in rules:  # what is about the values of a property is looked at where there are any
-                self._by_predicate.setdefault(each.predicate or predicate, []).append(each.check)
+                if each.predicate and each.test:
+                    self._tests.setdefault(each.predicate, []).append(each.test)
+                elif each.predicate and each.most is not None:
+                    self._most[each.predicate] = min(each.most, self._most.get(each.predicate, each.most))
+                else:
+                    self._by_predicate.setdefault(each.predicate or predicate, []).append(each.check)
         if not _TARGETS.issuperset(targets):
             self._by_predicate.setdefault(TYPE, []).append(_unproven)
 
@@ -131,7 +146,7 @@ class Conformance:
             if key in _SAID:
                 continue
             if len(given) == 1 and (test := self._value(key, given[0])) is not None:
-                rules += [_Rule(each, _all(each, test)) for each in predicates]
+                rules += [_Rule(each, _all(each, test), test) for each in predicates]
             elif single and (rule := self._whole(key, path, shape)) is not None:
                 rules.append(rule)
             else:
@@ -187,7 +202,7 @@ class Conformance:
             return _Rule(None, lambda subject, facts: len(facts[subject].get(path, ())) >= least)
         if key == _sh("maxCount"):
             most = _number(given[0])
-            return _Rule(path, lambda subject, facts: len(facts[subject].get(path, ())) <= most)
+            return _Rule(path, lambda subject, facts: len(facts[subject].get(path, ())) <= most, most=most)
         if key == _sh("class"):
             return _Rule(path, _classed(path, given))
         if key == _sh("lessThanOrEquals"):

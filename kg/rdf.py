@@ -93,7 +93,10 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
         raise _invalid(error, syntax) from error
     except (ValueError, OSError) as error:
         raise InvalidDocument(f"the {syntax.name} document cannot be read: {error}") from error
-    return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
+    if syntax.quads:
+        return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
+    triples = scratch.dump(format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()) or b""
+    return {None: frozenset(triples.decode().split("\n")[:-1])} if triples else {}
 
 
 def ground(update: str, *, base: str) -> dict[str | None, Lines]:

@@ -55,6 +55,7 @@ from kg.store.writer import Batch, Wanted, Writer
 UNFINISHED = "unfinished"
 """Subdirectory of a store or backup whose making did not end."""
 _UNION = Dataset()
+_LOOKS = 3  # at a graph without the writer's lock, when batches begin meanwhile
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -170,10 +171,12 @@ class EmbeddedStore:
 
     def _settled(self, graph: str, look: Callable[[str], T]) -> T:
         """Look at a graph at a moment when it is not being written: without the lock nearly always."""
-        if graph not in self._writer.in_flight:
-            before = self._changes.entry(graph)
+        for _ in range(_LOOKS):
+            batches = self._writer.batches
+            if graph in self._writer.in_flight:
+                break
             found = look(graph)
-            if graph not in self._writer.in_flight and self._changes.entry(graph) == before:
+            if self._writer.batches == batches:  # none has begun since; one that was under way writes other graphs
                 return found
         with self._writer.lock:
             if graph in self._writer.in_flight:

@@ -88,6 +88,7 @@ class Writer:
         self.lock = threading.Lock()
         self.generation = 0
         self.in_flight: frozenset[str] = frozenset()
+        self.batches = 0  # begun, counted once ``in_flight`` tells what they write
         self._engine = engine
         self._changes = changes
         self._recent = recent
@@ -241,6 +242,7 @@ class Writer:
             for each in asked.changes
         ]
         self.in_flight = frozenset(each.graph for each in changes)
+        self.batches += 1
         try:
             self._changes.record(entries, settled=self.generation)
             delta = self._commit_quads(changes, last)
