@@ -9,19 +9,19 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet
 
 from kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import configuration
+from kg.telemetry.fetch.parquet_files import Footer, Footers
 from kg.telemetry.fetch.prometheus import Fetched
 from kg.telemetry.series import Grid, Samples, moment
 
@@ -78,6 +78,7 @@ class Parquet:
             )
         self.datasource = datasource
         self._names = _columns(datasource)
+        self._footers = Footers()
 
     def __enter__(self) -> Self:
         return self
@@ -106,21 +107,23 @@ class Parquet:
 
     def look(self) -> Seen:
         """Return what is there, from the files' footers; raises when there is no such directory, or a file is not Parquet."""
-        schemas = [(file, set(self._schema(file))) for file in self._files(some=False)]
-        usable = [file for file, names in schemas if names.issuperset(self._names.values())]
-        forecasts = sum({"ds", "y"} <= names and self._names["unique_id"] not in names for _, names in schemas)
-        spans = [span for file in usable for span in _spans(file, self._names["ds"])]
-        oldest, newest = min((each[0] for each in spans), default=None), max((each[1] for each in spans), default=None)
-        known = sorted({name for _, names in schemas for name in names})
-        lacking = self._no_columns(known) if not usable and len(schemas) > forecasts else None
-        return Seen(len(schemas), len(usable), forecasts, oldest, newest, lacking)
+        footers = [self._footer(file) for file in self._files(some=False)]
+        usable = [each for each in footers if self._is_table(each)]
+        forecasts = sum(
+            {"ds", "y"} <= each.columns.keys() and self._names["unique_id"] not in each.columns for each in footers
+        )
+        spans = [span for each in usable for span in each.spans(self._names["ds"])]
+        oldest = moment(min(each[0] for each in spans)) if spans else None
+        newest = moment(max(each[1] for each in spans)) if spans else None
+        lacking = self._no_columns(footers) if not usable and len(footers) > forecasts else None
+        return Seen(len(footers), len(usable), forecasts, oldest, newest, lacking)
 
     def known(self, column: str) -> list[str]:
         """Return the values of ``unique_id`` or ``metric`` in all files, sorted."""
-        name = self._names[column]
         found: set[str] = set()
-        for file in self._tables()[0]:
-            found.update(map(str, pc.unique(self._read(file, [name], None)[name].drop_null()).to_pylist()))
+        for each in self._tables()[0]:
+            with self._reading(each.path):
+                found |= each.values(self._names[column])
         return sorted(found)
 
     def explain(self, query: str) -> MetricMissing:
@@ -135,15 +138,16 @@ class Parquet:
         return self._missing("there are rows of it, but none in the window", "samples", [])
 
     # -- files --------------------------------------------------------------------------------------------------------
-    def _tables(self) -> tuple[list[Path], int]:
+    def _tables(self) -> tuple[list[Footer], int]:
         """Return the files that have the columns, in the order of their names, and how many others there are."""
-        files = self._files()
-        schemas = [(file, self._schema(file)) for file in files]
-        wanted = frozenset(self._names.values())
-        usable = [file for file, names in schemas if wanted.issubset(names)]
+        footers = [self._footer(file) for file in self._files()]
+        usable = [each for each in footers if self._is_table(each)]
         if not usable:
-            raise self._no_columns(sorted({name for _, names in schemas for name in names}))
-        return usable, len(files) - len(usable)
+            raise self._no_columns(footers)
+        return usable, len(footers) - len(usable)
+
+    def _is_table(self, footer: Footer) -> bool:
+        return set(self._names.values()) <= footer.columns.keys()
 
     def _files(self, *, some: bool = True) -> list[Path]:
         directory = directory_of(self.datasource)
@@ -158,40 +162,41 @@ class Parquet:
             )
         return files
 
-    def _schema(self, file: Path) -> list[str]:
-        try:
-            names: list[str] = pyarrow.parquet.read_schema(file).names
-        except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(file) from error
-        return names
+    def _footer(self, file: Path) -> Footer:
+        with self._reading(file):
+            return self._footers.of(file)
 
-    def _read(self, file: Path, columns: list[str], filters: Any) -> pa.Table:
+    @contextmanager
+    def _reading(self, file: Path) -> Iterator[None]:
         try:
-            return pyarrow.parquet.read_table(file, columns=columns, filters=filters, partitioning=None)
+            yield
         except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(file) from error
+            raise self._unavailable(f"{file.name} cannot be read as Parquet", "remove it, or write it again") from error
 
-    def _rows(self, file: Path, wanted: Mapping[str, str], grid: Grid) -> pa.Table:
+    def _rows(self, footer: Footer, wanted: Mapping[str, str], grid: Grid) -> pa.Table:
         """Return the rows of a series in a window: ``ds`` in milliseconds since the epoch, ``y``."""
-        names = self._names
-        kind = pyarrow.parquet.read_schema(file).field(names["ds"]).type
+        ds, y = self._names["ds"], self._names["y"]
+        kind = footer.schema.field(ds).type
         if not pa.types.is_timestamp(kind):
-            raise self._refused(f"column {names['ds']} of {file.name} is {kind}, not a timestamp")
-        first, last = (pa.scalar(_bare(at, kind), kind) for at in (moment(grid.start - grid.step), moment(grid.end)))
-        chosen = (pc.field(names["unique_id"]) == wanted["id"]) & (pc.field(names["metric"]) == wanted["metric"])
-        found = self._read(
-            file, [names["ds"], names["y"]], chosen & (pc.field(names["ds"]) > first) & (pc.field(names["ds"]) <= last)
-        )
-        if found.num_rows > MAX_ROWS:
-            raise self._refused(f"has {found.num_rows:,} rows of it in the window, more than {MAX_ROWS:,}")
+            raise self._refused(f"column {ds} of {footer.path.name} is {kind}, not a timestamp")
+        first, last = grid.start - grid.step, grid.end
+        values = {self._names["unique_id"]: wanted["id"], self._names["metric"]: wanted["metric"]}
+        with self._reading(footer.path):
+            found = footer.read([ds, y], values, ds, first, last)
+        stamps = found[ds].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         try:
-            stamps = found[names["ds"]].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-            return pa.table({"ds": stamps, "y": found[names["y"]].cast(_Y)})
+            rows = pa.table({"ds": stamps, "y": found[y].cast(_Y)})
         except pa.ArrowException as error:
-            raise self._refused(f"column {names['y']} of {file.name} does not hold numbers") from error
+            raise self._refused(f"column {y} of {footer.path.name} does not hold numbers") from error
+        inside = pc.and_(pc.greater(rows["ds"], first * 1000), pc.less_equal(rows["ds"], last * 1000))
+        rows = rows.filter(inside)
+        if rows.num_rows > MAX_ROWS:
+            raise self._refused(f"has {rows.num_rows:,} rows of it in the window, more than {MAX_ROWS:,}")
+        return rows
 
     # -- errors -------------------------------------------------------------------------------------------------------
-    def _no_columns(self, known: list[str]) -> MetricMissing:
+    def _no_columns(self, footers: Iterable[Footer]) -> MetricMissing:
+        known = sorted({name for each in footers for name in each.columns})
         lacking = [each for each in self._names.values() if each not in known] or list(self._names.values())
         column = next(key for key, name in self._names.items() if name == lacking[0])
         similar = difflib.get_close_matches(lacking[0], known, n=5, cutoff=0.4) or known[:5]
@@ -213,9 +218,6 @@ class Parquet:
     def _unavailable(self, what: str, hint: str) -> SourceUnavailable:
         return SourceUnavailable(f"datasource {self.datasource.name}: {what}", hint=hint)
 
-    def _unreadable(self, file: Path) -> SourceUnavailable:
-        return self._unavailable(f"{file.name} cannot be read as Parquet", "remove it, or write it again")
-
     def _refused(self, what: str) -> DatasourceRefused:
         return DatasourceRefused(f"datasource {self.datasource.name}: {what}", hint="check labels in drumlin.toml")
 
@@ -236,28 +238,6 @@ def gridded(stamps: pa.ChunkedArray, values: pa.ChunkedArray, grid: Grid, how: H
 
 
 _AHEAD = 1  # the first step begins before the grid; so that no dividend is negative
-
-
-def _spans(file: Path, column: str) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the first and last time of each row group whose footer tells them."""
-    footer = pyarrow.parquet.read_metadata(file)
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for chunk in (group.column(position) for position in range(group.num_columns)):
-            if chunk.path_in_schema == column and chunk.statistics and chunk.statistics.has_min_max:
-                unit = msgspec.json.decode(chunk.statistics.logical_type.to_json()).get("timeUnit")
-                if unit in _PER_SECOND:  # whole seconds, since not all units fit into a datetime
-                    ends = (chunk.statistics.min_raw, chunk.statistics.max_raw)
-                    first, last = (moment(end // _PER_SECOND[unit]) for end in ends)
-                    yield first, last
-
-
-_PER_SECOND = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-
-
-def _bare(at: datetime, kind: Any) -> datetime:
-    """Return a time as a column has it: times without a zone are UTC."""
-    return at if kind.tz else at.replace(tzinfo=None)
 
 
 def _columns(datasource: Datasource) -> dict[str, str]:
