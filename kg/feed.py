@@ -21,7 +21,8 @@ import msgspec
 import structlog
 
 from kg.errors import EventsGone, InvalidInput
-from kg.indexing import FIELDS, Facets, Index, Known
+from kg.facets import FIELDS, Facets
+from kg.indexing import Index, Known
 from kg.iris import Iris
 from kg.store.protocol import Lines, LogEntry, Store
 from ontology.vocabulary import WORKLOAD_KINDS
@@ -155,7 +156,8 @@ class Feed:
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
+        """Begin to follow, at once: a large index that has to be listed is not left to the first question."""
+        self._woken.set()
         self._thread.start()
 
     def stop(self) -> None:

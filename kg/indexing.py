@@ -9,7 +9,6 @@ more is not needed for that: what is there is listed and read.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import sqlite3
@@ -18,76 +17,46 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
 
 import structlog
 
 from kg.errors import EventsGone, StoreUnavailable
+from kg.facets import FIELDS, LIVE, Facets, Facts, facts_of
 from kg.iris import Iris
-from kg.jsonld import NAMESPACE
-from kg.rdf import Lines, Term, terms
+from kg.rdf import Lines
 from kg.store.protocol import GraphEntry, LogEntry, Store
-from kg.words import words
-from ontology.vocabulary import WORKLOAD_KINDS
 
-FIELDS = ("type", "domain", "cluster", "namespace", "node", "phase", "quantity", "datasource", "tag", "owner")
-"""What entities are filtered and counted by."""
 CHUNK = 500
 """Changes taken in with one transaction."""
+LISTED = 2_000
+"""Graphs taken in with one transaction when all are listed."""
 
 _FORMAT = 1
-_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
-_TITLE = "<http://purl.org/dc/terms/title>"
-_ENDED = "<http://www.w3.org/ns/prov#endedAtTime>"
-_ACCESS = "<http://www.w3.org/ns/dcat#accessService>"
-_OWN = {f"<{NAMESPACE}{name}>": name for name in ("name", "namespace", "phase", "domain", "cluster", "label", "tag", "formerType",
-    "application", "version")} | {_TYPE: "type", _TITLE: "title"}  # fmt: skip
-_PARTS = {f"<{NAMESPACE}image>": "image", f"<{NAMESPACE}quantity>": "quantity", _ACCESS: "datasource"}
-_SCHEDULED = f"<{NAMESPACE}scheduledOn>"
-_SPOKEN = ("name", "title", "application", "version", "label", "tag", "image")
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entity (
   row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, key TEXT NOT NULL, namespace TEXT, type TEXT NOT NULL,
   phase TEXT, owner TEXT NOT NULL, tombstone INTEGER NOT NULL, removed INTEGER NOT NULL, digest TEXT NOT NULL,
   generation INTEGER NOT NULL, changed TEXT NOT NULL, facets TEXT NOT NULL, words TEXT NOT NULL
 );
-CREATE INDEX IF NOT EXISTS by_key ON entity (key, id);
-CREATE INDEX IF NOT EXISTS by_name ON entity (name, id);
-CREATE INDEX IF NOT EXISTS by_changed ON entity (changed, id);
 CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(
   words, content='entity', content_rowid='row', tokenize='unicode61 remove_diacritics 0', detail=none, columnsize=0, prefix='1 2 3'
 );
 CREATE TABLE IF NOT EXISTS state (position INTEGER NOT NULL, mark TEXT NOT NULL);
 INSERT INTO state SELECT 0, '' WHERE NOT EXISTS (SELECT 1 FROM state);
 """
+_ORDERS = ("key", "name", "changed")
 _COLUMNS = (
     "id, name, key, namespace, type, phase, owner, tombstone, removed, digest, generation, changed, facets, words"
 )
 _INSERT = f"INSERT INTO entity ({_COLUMNS}) VALUES ({', '.join('?' * 14)})"  # noqa: S608 - constants
+_INSERT_AT = f"INSERT INTO entity (row, {_COLUMNS}) VALUES ({', '.join('?' * 15)})"  # noqa: S608 - constants
 _UPDATE = f"UPDATE entity SET {', '.join(f'{name} = ?' for name in _COLUMNS.split(', '))} WHERE row = ?"  # noqa: S608 - constants
 
-Facets = tuple[tuple[str, ...], ...]
-"""The values of one entity, in the order of ``FIELDS``."""
-
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What the index keeps of one graph; ``facets`` in the order of ``FIELDS``."""
-
-    name: str
-    type: str
-    namespace: str | None
-    phase: str | None
-    tombstone: bool
-    facets: Facets
-    words: str
 
 
 class Known(NamedTuple):
@@ -95,78 +64,6 @@ class Known(NamedTuple):
 
     facets: Facets
     tombstone: str | None
-
-
-def token(field: str, value: str) -> str:
-    """Return the word that stands for a value of a filter; no text gives such a word."""
-    return f"\ue000{hashlib.blake2b(f'{field} {value}'.encode(), digest_size=6).hexdigest()}"
-
-
-LIVE = token("live", "")
-
-
-def facts_of(lines: Lines, graph: str, id: str, owner: str) -> Facts:
-    """Read out of a graph what it is found and counted by."""
-    own, told, nodes = _told(lines, f"<{graph}>")
-    types = sorted(_local(each) for each in own.get("type", ()))
-    tombstone = "Tombstone" in types
-    if tombstone:
-        types = sorted(_local(each) for each in own.get("formerType", ()))
-    values: dict[str, set[str]] = {
-        "type": set(types),
-        "node": {_last(each) for each in nodes},
-        "owner": {owner},
-        "tag": {each.value for each in own.get("tag", ())},
-        "namespace": {each.value for each in own.get("namespace", ())},
-        "phase": {_local(each) for each in own.get("phase", ())},
-        **{name: {_last(each) for each in own.get(name, ())} for name in ("domain", "cluster")},
-        "quantity": {_local(each) for each in told.get("quantity", ())},
-        "datasource": {_last(each) for each in told.get("datasource", ())},
-    }
-    facets = tuple(tuple(sorted(values[field])) for field in FIELDS)
-    spoken = [each.value for name in _SPOKEN for each in (*own.get(name, ()), *told.get(name, ()))]
-    found = {word for text in (unquote(id), *spoken) for word in words(text)}
-    found |= {token(field, value) for field, held in zip(FIELDS, facets, strict=True) for value in held}
-    found |= {token("type", wider) for kind in types if (wider := _wider(kind))}
-    if not tombstone:
-        found.add(LIVE)
-    first = {name: min((each.value for each in own.get(name, ())), default=None) for name in ("name", "namespace")}
-    phase = min(values["phase"], default=None)
-    text = f" {' '.join(sorted(found))} "
-    return Facts(first["name"] or "", types[0] if types else "", first["namespace"], phase, tombstone, facets, text)
-
-
-def _told(lines: Lines, entity: str) -> tuple[dict[str, list[Term]], dict[str, list[Term]], list[Term]]:
-    """Sort the statements that matter: about the entity itself, about its parts, and the nodes that its open runs are on."""
-    own: dict[str, list[Term]] = {}
-    told: dict[str, list[Term]] = {}
-    scheduled: list[tuple[str, str]] = []
-    ended: set[str] = set()
-    for line in lines:
-        subject, predicate, _ = line.split(" ", 2)
-        if predicate == _ENDED:
-            ended.add(subject)
-        elif predicate == _SCHEDULED:
-            scheduled.append((subject, line))
-        elif subject == entity and (name := _OWN.get(predicate)):
-            own.setdefault(name, []).append(terms(line)[2])
-        elif name := _PARTS.get(predicate):
-            told.setdefault(name, []).append(terms(line)[2])
-    return own, told, [terms(line)[2] for subject, line in scheduled if subject not in ended]
-
-
-def _wider(kind: str) -> str | None:
-    if kind in WORKLOAD_KINDS:
-        return "Workload"
-    return "Domain" if kind == "GlaciationNode" else None
-
-
-def _local(value: Term) -> str:
-    return value.value.rpartition("#")[2]
-
-
-def _last(value: Term) -> str:
-    return value.value.rpartition("/")[2]
 
 
 class Index:
@@ -185,6 +82,7 @@ class Index:
         self.counts: list[Counter[str]] = []
         self.live = 0
         self.position = 0
+        self.listing = False
         try:
             self._open()
         except sqlite3.DatabaseError as error:
@@ -198,6 +96,7 @@ class Index:
         if version not in (0, _FORMAT):
             raise sqlite3.DatabaseError(f"format {version}")
         self._writer.executescript(_SCHEMA)
+        self._order()
         self._writer.execute(f"PRAGMA user_version = {_FORMAT}")
         position, mark = self._writer.execute("SELECT position, mark FROM state").fetchone()
         if position > self._store.generation or mark != self._mark(position):
@@ -243,43 +142,103 @@ class Index:
     def catch_up(self, changes: int | None = None) -> int:
         """Take in what the log has beyond ``position``, at most about ``changes``; returns the new position.
 
-        Raises ``StoreUnavailable`` when the disk does.
+        Raises ``StoreUnavailable`` when the disk does. An index that begins, or that the log does not reach any more, is listed anew: in
+        one go, by one thread, while the others go on with what there is.
         """
         taken = 0
-        while self.position < self._store.generation and (changes is None or taken < changes):
-            with self._writing:
-                step = self._step()
-            if not step:
+        while self.position < self._store.generation and (changes is None or taken < changes) and not self.listing:
+            if not (step := self._step_in_turn()):
                 break
             taken += step
         return self.position
 
+    def _step_in_turn(self) -> int:
+        """Take a step, one thread at a time; none when another one begins to list meanwhile."""
+        while not self._writing.acquire(timeout=0.1):
+            if self.listing:
+                return 0
+        try:
+            return self._step()
+        finally:
+            self._writing.release()
+
     def _step(self) -> int:
         try:
-            entries = self._store.log(self.position, CHUNK)
+            entries = self._store.log(self.position, CHUNK) if self.position else []
         except EventsGone:
+            entries = []
+        if not entries:
             return self._list_anew()
-        if entries:
-            position = entries[-1].generation
-            self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))
+        position = entries[-1].generation
+        self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))
         return len(entries)
 
     def _list_anew(self) -> int:
-        """Take in what the store holds instead of what the log told; returns how many graphs. What is gone is forgotten."""
+        """Take in what the store holds instead of what the log told; returns how many graphs. What is gone is forgotten.
+
+        Rows come in the order of their ids, and what orders and finds them is made when all are there: much faster than one by one.
+        """
         position = self._store.generation
         mark = self._mark(position)  # of the log as it is now: what changes meanwhile is taken in after it
+        self.listing = True
+        try:
+            self._clear()
+            self._count_anew()
+            rows = 0
+            held = self._held()
+            while chunk := list(islice(held, LISTED)):
+                self._list(chunk, rows)
+                rows += len(chunk)
+            with self._transaction():
+                self._writer.execute("INSERT INTO found (found) VALUES ('rebuild')")
+                self._order()
+                self._writer.execute("UPDATE state SET position = ?, mark = ?", (position, mark))
+        finally:
+            self.listing = False
+        self.position = position
+        log.info("search_index_listed_anew", graphs=rows, generation=position)
+        return rows + 1
+
+    def _clear(self) -> None:
         with self._transaction():
             self._writer.execute("DELETE FROM entity")
             self._writer.execute("INSERT INTO found (found) VALUES ('delete-all')")
             self._writer.execute("UPDATE state SET position = 0, mark = ''")
-        self._count_anew()
-        taken, after = 0, ""
-        while page := self._store.entries(prefix=self._iris.root, after=after, limit=CHUNK):
-            self._take_in([_as_change(each) for each in page], 0, "")
-            taken, after = taken + len(page), page[-1].graph
-        self._take_in([], position, mark)
-        log.info("search_index_listed_anew", graphs=taken, generation=position)
-        return taken + 1
+            for name in _ORDERS:
+                self._writer.execute(f"DROP INDEX IF EXISTS by_{name}")
+
+    def _order(self) -> None:
+        for name in _ORDERS:
+            self._writer.execute(f"CREATE INDEX IF NOT EXISTS by_{name} ON entity ({name}, id)")
+
+    def _held(self) -> Iterator[tuple[GraphEntry, Lines]]:
+        """Yield the entities' graphs with what is recorded about them, in order; what differs between the two is in the log, too."""
+        recorded = self._recorded()
+        entry = next(recorded, None)
+        for graph, lines in self._store.export():
+            while entry is not None and entry.graph < graph:
+                entry = next(recorded, None)
+            if entry is None:
+                return
+            if entry.graph == graph:
+                yield entry, lines
+
+    def _recorded(self) -> Iterator[GraphEntry]:
+        after = ""
+        while page := self._store.entries(prefix=self._iris.root, after=after, limit=LISTED):
+            yield from page
+            after = page[-1].graph
+
+    def _list(self, chunk: Sequence[tuple[GraphEntry, Lines]], rows: int) -> None:
+        """Write the next entities, after ``rows`` others."""
+        ids = [self._iris.short(entry.graph) for entry, _ in chunk]
+        found = [facts_of(lines, entry.graph, id, entry.owner) for id, (entry, lines) in zip(ids, chunk, strict=True)]
+        told = zip(ids, found, chunk, strict=True)
+        values = [(row, *_row(id, facts, entry)) for row, (id, facts, (entry, _)) in enumerate(told, rows + 1)]
+        with self._transaction():
+            self._writer.executemany(_INSERT_AT, values)
+        for row, facts in enumerate(found, rows + 1):
+            self._count(row, facts.facets, live=not facts.tombstone)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -338,7 +297,8 @@ class Index:
         if live:
             self.live += 1
             for counter, values in zip(self.counts, facets, strict=True):
-                counter.update(values)
+                for value in values:
+                    counter[value] += 1
 
     def _uncount(self, row: int) -> None:
         facets = self.facets.pop(row, None)
@@ -374,10 +334,6 @@ class Index:
 
 def _mark_of(entry: LogEntry) -> str:
     return f"{entry.at.isoformat()} {entry.graph} {entry.after}"
-
-
-def _as_change(entry: GraphEntry) -> LogEntry:
-    return LogEntry(entry.generation, entry.graph, entry.owner, None, entry.digest, entry.changed)
 
 
 def _row(id: str, facts: Facts, entry: GraphEntry) -> tuple[object, ...]:

@@ -19,7 +19,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from kg.errors import InvalidInput, StoreUnavailable
-from kg.indexing import FIELDS, LIVE, Index, token
+from kg.facets import FIELDS, LIVE, token
+from kg.indexing import Index
 from kg.words import Part, sought
 
 EXACT = 2_000

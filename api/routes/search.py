@@ -8,7 +8,7 @@ import msgspec
 from fastapi import APIRouter, Depends, Query
 
 from api.assembly import Parts, parts
-from kg.indexing import FIELDS
+from kg.facets import FIELDS
 from kg.search import Question, Sort
 
 router = APIRouter(tags=["search"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from kg import jsonld, search
 from kg.errors import InvalidInput
-from kg.indexing import FIELDS, Index
+from kg.facets import FIELDS
+from kg.indexing import Index
 from kg.iris import Iris
 from kg.search import Question, Result, Search
 from kg.store.embedded import EmbeddedStore
@@ -288,6 +290,31 @@ def test_an_index_that_followed_equals_one_made_anew(history: list[list[tuple[in
     index.close()
     fresh.close()
     store.close()
+
+
+def test_questions_are_answered_while_all_is_listed(
+    found: Search, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing under way, which may take a while, holds up no question, is not begun twice, and ends with everything."""
+    index = Index(store, IRIS, None)
+    begun, go_on = threading.Event(), threading.Event()
+    held = index._held
+
+    def slowly() -> Iterator[Any]:
+        for each in held():
+            begun.set()
+            assert go_on.wait(60)
+            yield each
+
+    monkeypatch.setattr(index, "_held", slowly)
+    listing = threading.Thread(target=index.catch_up)
+    listing.start()
+    assert begun.wait(60)
+    assert Search(index).find(Question("one")).total == 0
+    go_on.set()
+    listing.join()
+    assert contents(index) == contents(found.index)
+    index.close()
 
 
 @pytest.mark.parametrize("damage", ["garbage", "format", "missing", "ahead", "other"])
