@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator
 
@@ -16,7 +17,7 @@ from kg.rdf import JSONLD
 from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 
 MEDIA_TYPE = "application/x-ndjson"
-BATCH = 500
+BATCH = 1000
 """Lines that are validated and written together."""
 DISCARDED = 256 << 20
 """Bytes of a body that is too large which are read to the end; beyond it the connection is cut."""
@@ -124,13 +125,33 @@ def _too_many() -> TooLarge:
 async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
     """Write line by line, a batch in one transaction where that is possible, and return one result a line.
 
-    Lines are read and written as they arrive; only their results are kept until the end, since many clients do not read while they
-    send. What ends the request early (a line that is too long, too many lines) is the last result.
+    Lines are read and written as they arrive, a batch being read while the one before it is written; only their results are kept until
+    the end, since many clients do not read while they send. What ends the request early (a line that is too long, too many lines)
+    is the last result.
     """
     told: list[bytes] = []
+    ended = b""
+    writing: asyncio.Task[bytes] | None = None
+    try:
+        async for batch in _batches(lines):
+            if isinstance(batch, TooLarge):
+                ended = _result(batch)
+                break
+            ready = await run_in_threadpool(_read_batch, service, batch)
+            if writing:
+                told.append(await writing)
+            writing = asyncio.create_task(run_in_threadpool(_write_batch, service, ready))
+    finally:
+        if writing:
+            told.append(await writing)
+    return b"".join([*told, ended])
+
+
+async def _batches(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes] | TooLarge]:
+    """Gather lines into batches; what ends the request early comes last."""
     pending: list[bytes] = []
     count = 0
-    ended = b""
+    ended: TooLarge | None = None
     try:
         async for line in lines:
             if count == MAX_LINES:
@@ -138,13 +159,14 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
             count += 1
             pending.append(line)
             if len(pending) == BATCH:
-                told.append(await run_in_threadpool(_write_batch, service, pending))
+                yield pending
                 pending = []
     except TooLarge as error:
-        ended = _result(error)
+        ended = error
     if pending:
-        told.append(await run_in_threadpool(_write_batch, service, pending))
-    return b"".join([*told, ended])
+        yield pending
+    if ended:
+        yield ended
 
 
 def write_together(service: Parts, batch: list[bytes]) -> bytes:
@@ -156,7 +178,24 @@ def write_together(service: Parts, batch: list[bytes]) -> bytes:
     return b"".join(_result(each) for each in written)
 
 
-def _write_batch(service: Parts, batch: list[bytes]) -> bytes:
+_Ready = GraphWrite | Line | DrumlinError
+"""A line that was read: a write that needs nothing of the store, or a line that is to be seen in its turn, or what is wrong with it."""
+
+
+def _read_batch(service: Parts, batch: list[bytes]) -> list[_Ready]:
+    """Read and validate lines; what depends on the store is left for its turn."""
+    return [_read(service, text) for text in batch]
+
+
+def _read(service: Parts, text: bytes) -> _Ready:
+    try:
+        line = _decoded(service, text)
+        return line if line.op == "delete" else _prepared(service, line)
+    except DrumlinError as error:
+        return error
+
+
+def _write_batch(service: Parts, batch: list[_Ready]) -> bytes:
     """Write a batch in one transaction; a graph that occurs again is written in a later one, so that order holds."""
     outcomes: list[Written | DrumlinError] = []
     writes: dict[int, GraphWrite] = {}  # by their place among the outcomes
@@ -168,14 +207,17 @@ def _write_batch(service: Parts, batch: list[bytes]) -> bytes:
         writes.clear()
         touched.clear()
 
-    for text in batch:
+    for line in batch:
+        if isinstance(line, DrumlinError):
+            outcomes.append(line)
+            continue
         outcomes.append(_UNDECIDED)
+        graph = line.id if isinstance(line, Line) else line.graph
+        if graph in touched:
+            flush()
         try:
-            line = _decoded(service, text)
-            if line.id in touched:
-                flush()
-            writes[len(outcomes) - 1] = _prepared(service, line)
-            touched.add(line.id)
+            writes[len(outcomes) - 1] = _prepared(service, line) if isinstance(line, Line) else line
+            touched.add(graph)
         except DrumlinError as error:
             outcomes[-1] = error
     flush()
