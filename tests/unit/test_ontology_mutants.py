@@ -92,6 +92,12 @@ NEGATED = {
 def shortened(statement: Statement) -> Iterator[Mutant]:
     """Leave out each member of a list once."""
     cells = list(members(statement.value))
+    if statement.name == "alternativePath" and len(cells) == 2:  # SHACL has no alternative of one
+        (path,) = [each for each in STATEMENTS if each.value == statement.subject]
+        for (_, kept), (_, member) in (cells, cells[::-1]):
+            shorter = frozenset({str(path._replace(value=kept))})
+            yield Mutant(f"{statement.name} without {member}", frozenset({str(path)}), shorter)
+        return
     for place, (cell, member) in enumerate(cells):
         rest = value(cell, REST)
         before = Statement(cells[place - 1][0], REST, cell) if place else statement
