@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -17,11 +18,13 @@ from kg.settings import DatasourceSettings
 from kg.telemetry import influxql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
+from kg.telemetry.fetch.parquet import Parquet
 from kg.telemetry.history import History, Series
 from kg.telemetry.probing import probe
 from kg.telemetry.quoting import any_of
+from kg.telemetry.resolution import Resolution
 from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Grid
+from kg.telemetry.series import Grid, Window
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import RealPrometheus, at, odd_values
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
@@ -329,6 +332,24 @@ def test_an_unknown_metric_is_still_unknown(tmp_path: Path) -> None:
     """A datasource that may hold anything does not make every word a metric."""
     with pytest.raises(ResourceNotFound, match="has no metric"):
         _fetch([_directory(tmp_path)], LEDGER, "memusage")
+
+
+def test_a_resolution_that_travelled_is_fetched_the_same(filled: str, tmp_path: Path) -> None:
+    """What /resolve answers with is enough to fetch directly: the query of an InfluxDB and of a Parquet directory."""
+    pyarrow.parquet.write_table(_table(range(60), 0.0), tmp_path / "a.parquet")
+    window = Window(at(5), at(55))
+    for server, entity in ((_influx(filled), CHECKOUT), (_directory(tmp_path), LEDGER)):
+        resolver = Resolver(GraphStore(documents()), IRIS, [server])
+        resolution = resolver.resolve(entity, "mem_usage", window, step="5m")
+        travelled = Resolution.from_dict(json.loads(json.dumps(resolution.to_dict())))
+        (part,) = travelled.parts
+        with InfluxDB(server) if server.kind == "influxdb" else Parquet(server) as client:
+            fetched = client.series(part.query, part.grid)
+        with History(resolver) as history:
+            table = history.fetch(entity, "mem_usage", start=at(5), end=at(55), step="5m").table
+        assert [value for each in fetched.parts for value in each.values.to_pylist()] == table["y"].to_pylist()
+    with Parquet(_directory(tmp_path)) as client, pytest.raises(DatasourceRefused, match="is no SQL engine"):
+        client.series("SELECT 1", Grid(0, 60, 60))
 
 
 # -- a look at them ---------------------------------------------------------------------------------------------------

@@ -108,8 +108,18 @@ class Loki:
     def lines(self, query: str, span: Span, direction: Direction = "backward") -> Iterator[Line]:
         """Yield lines in order, page by page, each once: the oldest first (``forward``) or the newest (``backward``).
 
-        Raises ``DatasourceRefused`` when more lines than a page holds have the very same time: they cannot be told apart by it.
+        A span longer than the server answers at once is read in parts. Raises ``DatasourceRefused`` when more lines than a page
+        holds have the very same time: they cannot be told apart by it.
         """
+        left = span.limit
+        for part in _parts(span, direction):
+            for line in self._within(query, Span(*part, left), direction):
+                left -= 1
+                yield line
+            if not left:
+                return
+
+    def _within(self, query: str, span: Span, direction: Direction) -> Iterator[Line]:
         cursor = span.start if direction == "forward" else span.end - 1
         left, seen = span.limit, frozenset[Line]()
         while left > 0:
@@ -183,6 +193,13 @@ class Loki:
             return msgspec.json.decode(body, type=kind)
         except msgspec.MsgspecError as error:
             raise self._connection.not_its_api("something that is not Loki's JSON", request.asked) from error
+
+
+def _parts(span: Span, direction: Direction) -> list[tuple[int, int]]:
+    """Cut a span into parts that one query may have, in the order in which they are read."""
+    longest = _LONGEST * 10**9
+    parts = [(at, min(at + longest, span.end)) for at in range(span.start, span.end, longest)]
+    return parts if direction == "forward" else parts[::-1]
 
 
 def _line(stream: _Stream, value: list[Any]) -> Line:
