@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
+
+if os.environ.get("CI") != "true":  # where hypothesis does so by itself
+    hypothesis.settings.register_profile("unhurried", deadline=None)  # on a busy machine any example may take a second
+    hypothesis.settings.load_profile("unhurried")
 
 
 @pytest.fixture(autouse=True, scope="module")
