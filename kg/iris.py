@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 from kg.errors import InvalidIdentifier
@@ -201,6 +202,10 @@ class Iris:
 
     def parse(self, iri: str) -> Parsed:
         """Take an IRI apart; the inverse of the minting methods. Raises ``InvalidIdentifier``."""
+        return _kept(self, iri)
+
+    def read(self, iri: str) -> Parsed:
+        """Take an IRI apart as ``parse`` does, without looking whether it was asked for lately."""
         segments = self.short(iri).split("/")
         notes = segments[0] == "notes"
         if notes:
@@ -243,3 +248,8 @@ class Iris:
         if below and not any(part.fullmatch("/".join(below)) for part in _BELOW):
             raise InvalidIdentifier(f"{'/'.join(below)!r} is not a part of an entity")
         return Parsed(name, tuple(_decode(segment) for segment in below), notes)
+
+
+@lru_cache(maxsize=4096)  # one request asks for the same IRI several times: to expand it, to validate, to answer
+def _kept(iris: Iris, iri: str) -> Parsed:
+    return iris.read(iri)
