@@ -106,7 +106,7 @@ class Credential(BaseModel):
 
 
 class TlsSettings(BaseModel):
-    """Whom a datasource's connections trust, and as whom they come; all are paths of PEM files."""
+    """Whom the connections to a server trust, and as whom they come; all are paths of PEM files."""
 
     model_config = _FROZEN
     ca: Path | None = Field(
@@ -235,6 +235,7 @@ class StoreSettings(BaseModel):
     authentication: Literal["basic", "digest"] | None = Field(
         None, description="How user name and secret are sent [Oxigraph: basic, Virtuoso: digest]."
     )
+    tls: TlsSettings = Field(TlsSettings(), description="Certificates of its connections.")
     timeout: float = Field(30.0, gt=0, le=600, description="Seconds until a request to it is given up.")
     rows: int | None = Field(
         None, ge=1000, description="Virtuoso: its ResultSetMaxRows, the most rows that it answers [10,000]."

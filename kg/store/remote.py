@@ -1,8 +1,9 @@
 """A store in an engine elsewhere: SPARQL 1.1 Protocol to Oxigraph's server or Virtuoso. Implements ``kg.store.protocol.Store``.
 
-This process keeps nothing, so any number of them may stand before one engine; what there is to know of a graph is in the engine too
-(``kg.store.remote_books``). A write is three requests: claim, look, and one update with the content, the books and the end of the claim.
-What an engine cannot do is a ``Capability`` that it lacks, with what happens instead; ``docs/remote-stores.md`` tells how to choose.
+This process keeps nothing but a copy of the list of graphs (``kg.store.remote_entries``), so any number of them may stand before one
+engine; what there is to know of a graph is in the engine too (``kg.store.remote_books``). A write is three requests: claim, look, and one
+update with the content, the books and the end of the claim. What an engine cannot do is a ``Capability`` that it lacks, with what happens
+instead; ``docs/remote-stores.md`` tells how to choose.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from kg.store.protocol import (
 from kg.store.remote_claims import Claim, Claims
 from kg.store.remote_connection import Connection, UpdateFailed
 from kg.store.remote_engine import RESERVED, Capability, Engine
+from kg.store.remote_entries import Entries
 from kg.store.streaming import Stream
 from kg.store.writer import check
 
@@ -75,6 +77,7 @@ class RemoteStore:
         self._streams: weakref.WeakSet[Stream] = weakref.WeakSet()
         self._connection = Connection(url, settings or StoreSettings())
         self._claims = Claims(self._connection)
+        self._entries = Entries(self._connection, self._claims, self._log)
         try:
             found = self._claims.state(())
             if found.pending and not found.claims:  # whoever wrote last did not come to an end
@@ -251,16 +254,8 @@ class RemoteStore:
     def entries(
         self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None
     ) -> list[GraphEntry]:
-        """List graphs in the order of their IRIs; see ``Store.entries``. The engine looks at all of them for each page."""
-        found: list[GraphEntry] = []
-        while limit is None or len(found) < limit:
-            size = min(_PAGE, _PAGE if limit is None else limit - len(found))
-            query = books.entries_query(owner, prefix, found[-1].graph if found else after, size)
-            page = books.entries(remote_querying.rows(self._connection, query))
-            found += page
-            if len(page) < size:
-                break
-        return found
+        """List graphs in the order of their IRIs; see ``Store.entries``."""
+        return self._entries.listed(owner, prefix, after, limit)
 
     def log(self, since: int, limit: int = 1000) -> list[LogEntry]:
         """Return changes of generations greater than ``since``, oldest first, whole generations only."""

@@ -241,12 +241,9 @@ def steps(rows: Iterable[Row]) -> list[str]:
 # -- entries and log ----------------------------------------------------------------------------------------------------------
 
 
-def entries_query(owner: str | None, prefix: str, after: str, limit: int) -> str:
+def entries_query(after: str, limit: int) -> str:
     """Return the query for a page of entries in the order of their IRIs: columns graph, owner, entry."""
-    tests = [f"STR(?graph) > {literal(after)}"] if after else []
-    tests += [f"STRSTARTS(STR(?graph), {literal(prefix)})"] if prefix else []
-    tests += [f"?owner = {literal(owner)}"] if owner is not None else []
-    narrowed = f" FILTER({' && '.join(tests)})" if tests else ""
+    narrowed = f" FILTER(STR(?graph) > {literal(after)})" if after else ""
     return (
         f"SELECT ?graph ?owner ?entry {{ GRAPH <{BOOKS}> {{ ?graph {_OWNER} ?owner ; {_ENTRY} ?entry }}{narrowed} }} "
         f"ORDER BY STR(?graph) LIMIT {limit}"

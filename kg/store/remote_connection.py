@@ -6,6 +6,7 @@ Nothing is followed and nothing of the environment is used: the address is the o
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,7 +17,7 @@ import httpx
 import structlog
 
 from kg.errors import InvalidSettings, QueryRejected, StoreUnavailable
-from kg.settings import Credential, StoreSettings
+from kg.settings import Credential, StoreSettings, TlsSettings
 from kg.store.remote_engine import ENGINES, Engine
 
 log = structlog.get_logger(__name__)
@@ -81,6 +82,7 @@ class Connection:
         self._client = httpx.Client(
             trust_env=False,
             follow_redirects=False,
+            verify=self._root.startswith("https:") and _trust(settings.tls),
             timeout=httpx.Timeout(settings.timeout, connect=min(10.0, settings.timeout)),
             limits=httpx.Limits(max_connections=32, keepalive_expiry=_KEEPALIVE),
         )
@@ -136,8 +138,10 @@ class Connection:
                 hint="look at its load, or raise store.timeout",
             ) from error
         except httpx.HTTPError as error:
+            untrusted = "CERTIFICATE_VERIFY_FAILED" in str(error)
             raise StoreUnavailable(
-                f"the engine at {self.host} cannot be reached: {type(error).__name__}", hint="is it running?"
+                f"the engine at {self.host} cannot be reached: {'its certificate is not trusted' if untrusted else type(error).__name__}",
+                hint="set store.tls.ca in drumlin.toml to its CA's PEM file" if untrusted else "is it running?",
             ) from error
         except RuntimeError as error:
             if self.closed:
@@ -206,6 +210,20 @@ class Connection:
                 f"the engine at {self.host} answers with a redirect, which is not followed",
                 hint="give its own address",
             )
+
+
+def _trust(tls: TlsSettings) -> ssl.SSLContext:
+    """Return whom to trust, and the certificate to show; raises ``InvalidSettings``."""
+    try:
+        context = ssl.create_default_context(cafile=tls.ca)
+        if tls.certificate:
+            context.load_cert_chain(tls.certificate, tls.key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidSettings(
+            f"the certificates of the store cannot be used: {error.strerror or type(error).__name__}",
+            hint="check that store.tls.ca, certificate and key in drumlin.toml are PEM files that belong together",
+        ) from error
+    return context
 
 
 def _root(url: str) -> str:
