@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-import kg
-from kg.errors import DatasourceRefused, ResourceNotFound, SourceUnavailable
-from kg.jsonld import NodeDocument, lines
+from kg.errors import DatasourceRefused, SourceUnavailable
+from kg.jsonld import NodeDocument
 from kg.settings import DatasourceSettings
-from kg.store.protocol import GraphWrite
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.importing import import_from
 from kg.telemetry.probing import probe
@@ -24,7 +22,6 @@ from kg.telemetry.series import Window
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_history import CHECKOUT, NODE_A, documents
-from tests.service.conftest import Service, drumlin, serving
 from tests.unit.telemetry_store import IRIS, GraphStore
 
 TOKEN = "glsa_secret-token"
@@ -210,43 +207,3 @@ def test_a_resolution_links_to_the_pages_of_its_window() -> None:
         "links"
         not in Resolver(GraphStore(documents()), IRIS, [_known()]).resolve(NODE_A, "cpu_usage", window).to_dict()
     )
-
-
-@pytest.fixture(scope="module")
-def service(server: FakeGrafana, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with that Grafana, and entities to resolve."""
-    directory = tmp_path_factory.mktemp("grafana")
-    (directory / "token").write_text(TOKEN)
-    (directory / "drumlin.toml").write_text(
-        f'[[datasource]]\nname = "grafana-main"\nkind = "grafana"\nurl = "{server.url}"\n'
-        f'credential = {{ secret = "file:{directory / "token"}" }}\n'
-    )
-    options = ["--store", str(directory / "store"), "--config", str(directory / "drumlin.toml")]
-    with serving(*options) as running, kg.connect(running.url) as client:
-        client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
-        yield running
-
-
-def test_an_import_is_resolved_against_and_keeps_no_secret(service: Service, server: FakeGrafana) -> None:
-    """One command; then queries name the imported server, nothing is fetched from it, and a second import changes nothing."""
-    server.answer = None
-    done = drumlin("datasources", "grafana-main", "--import", "--url", service.url, "-o", "json")
-    assert done.returncode == 0, done.stderr
-    assert [each["outcome"] for each in json.loads(done.stdout)][:4] == ["created"] * 4
-    with kg.connect(service.url) as client:
-        assert {each["outcome"] for each in client.import_datasources("grafana-main")} == {
-            "unchanged",
-            "unsupported",
-            "unusable",
-        }
-        resolution = client.resolve(NODE_A, "cpu_usage", last="1h", datasource="Mimir (team a)")
-        assert resolution["endpoint"] == "http://mimir:8080/prometheus/api/v1/query_range"
-        assert resolution["fetchable"] is False
-        kept = b"".join(client.export()).decode()
-        assert "http://mimir:8080/prometheus" in kept
-        assert not [secret for secret in SECRETS if secret in kept]
-        with pytest.raises(ResourceNotFound, match="no Grafana"):
-            client.import_datasources("prometheus-main")
-        with pytest.raises(SourceUnavailable, match="not configured"):
-            client.history(NODE_A, "cpu_usage", last="1h", datasource="Mimir (team a)")
-    assert drumlin("datasources", "--import", "--url", service.url).returncode == 2

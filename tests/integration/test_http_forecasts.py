@@ -7,17 +7,17 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
 
 import httpx
 import pyarrow as pa
 import pytest
 
 import kg
-from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound
+from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
 from tests.integration.conftest import RealPrometheus, at, available
+from tests.integration.test_grafana import SECRETS, TOKEN, FakeGrafana
 from tests.integration.test_loki import FakeLoki
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
 from tests.service.conftest import Service, drumlin, serving
@@ -39,16 +39,34 @@ def loki() -> Iterator[FakeLoki]:
 
 
 @pytest.fixture(scope="module")
+def grafana() -> Iterator[FakeGrafana]:
+    """A Grafana that lists datasources."""
+    with FakeGrafana() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
 def service(
-    prometheus: RealPrometheus, influx_url: str, loki: FakeLoki, tmp_path_factory: pytest.TempPathFactory
+    prometheus: RealPrometheus,
+    influx_url: str,
+    loki: FakeLoki,
+    grafana: FakeGrafana,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Service]:
-    """A service with metrics, logs, and two places for forecasts."""
+    """A service with metrics, logs, two places for forecasts, and a Grafana."""
     directory = tmp_path_factory.mktemp("service")
+    (directory / "token").write_text(TOKEN)
     config = directory / "drumlin.toml"
     config.write_text(
         f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{prometheus.url}"\nscrape_interval = "60s"\n'
         f'[[datasource]]\nname = "loki-main"\nkind = "loki"\nurl = "http://127.0.0.1:{loki.server_port}"\n'
         f'[[datasource]]\nname = "forecasts"\nkind = "parquet"\nurl = "{(directory / "forecasts").as_uri()}"\n'
+        f'[[datasource]]\nname = "grafana-main"\nkind = "grafana"\nurl = "{grafana.url}"\n'
+        f'credential = {{ secret = "file:{directory / "token"}" }}\n'
         f'[[datasource]]\nname = "influx"\nkind = "influxdb"\nurl = "{influx_url}"\ndatabase = "forecasts"\n'
     )
     with (
@@ -167,17 +185,12 @@ def test_what_cannot_be_saved_is_refused(client: kg.Client) -> None:
 
 def test_the_loop_is_closed_on_the_command_line(client: kg.Client, service: Service) -> None:
     """``drumlin forecast`` reads the history, saves a baseline and registers it; one command each."""
-    days = (at(60 * 24 * 10) - at(0)) / timedelta(days=1)
-    assert days >= 8
     last = f"{int((time.time() - at(0).timestamp()) // 86400) + 1}d"
-    done = drumlin(
-        "forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--horizon", "1d", "--url", service.url
-    )
+    done = drumlin("forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--url", service.url, "-o", "json")
     assert done.returncode == 0, done.stderr
-    assert "seasonal-mean" in done.stdout
-    again = drumlin("forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--url", service.url, "-o", "json")
-    assert json.loads(again.stdout)["model"] == "seasonal-mean"
-    assert "sum(" in client.subgraph(json.loads(again.stdout)["id"]).get()["query"]
+    told = json.loads(done.stdout)
+    assert told["model"] == "seasonal-mean"
+    assert "sum(" in client.subgraph(told["id"]).get()["query"]
     newest = client.forecasts.list(OF)[0]
     assert client.forecasts.points(OF, newest["id"]).num_rows == 24
 
@@ -204,3 +217,27 @@ def test_datasources_are_looked_at(client: kg.Client, service: Service) -> None:
     assert shown.returncode == 0, shown.stderr
     assert "workload.energy_joules" in shown.stdout
     assert drumlin("datasources", "prometheus-mian", "--url", service.url).returncode == 4
+
+
+def test_an_import_is_resolved_against_and_keeps_no_secret(service: Service) -> None:
+    """One command; then queries name the imported server, nothing is fetched from it, and a second import changes nothing."""
+    done = drumlin("datasources", "grafana-main", "--import", "--url", service.url, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    assert [each["outcome"] for each in json.loads(done.stdout)][:4] == ["created"] * 4
+    with kg.connect(service.url) as client:
+        assert {each["outcome"] for each in client.import_datasources("grafana-main")} == {
+            "unchanged",
+            "unsupported",
+            "unusable",
+        }
+        resolution = client.resolve(NODE_A, "cpu_usage", last="1h", datasource="Mimir (team a)")
+        assert resolution["endpoint"] == "http://mimir:8080/prometheus/api/v1/query_range"
+        assert resolution["fetchable"] is False
+        kept = b"".join(client.export()).decode()
+        assert "http://mimir:8080/prometheus" in kept
+        assert not [secret for secret in SECRETS if secret in kept]
+        with pytest.raises(ResourceNotFound, match="no Grafana"):
+            client.import_datasources("prometheus-main")
+        with pytest.raises(SourceUnavailable, match="not configured"):
+            client.history(NODE_A, "cpu_usage", last="1h", datasource="Mimir (team a)")
+    assert drumlin("datasources", "--import", "--url", service.url).returncode == 2
