@@ -34,6 +34,7 @@ MAX_VIOLATIONS = 100
 """A report lists this many violations at most, so that a hostile document cannot make it long."""
 
 _SCOPE, _QUERY = f"{NAMESPACE}scope", f"{NAMESPACE}query"
+_ASKED_IN_PROMQL = frozenset({f"{NAMESPACE}prometheus", f"{NAMESPACE}loki"})  # LogQL's metric queries are written alike
 _STEP, _HORIZON = f"{NAMESPACE}step", f"{NAMESPACE}horizon"
 _SPAN = re.compile(r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -196,9 +197,12 @@ def _forecasts(statements: list[Statement]) -> Iterator[Violation]:
 def _templates(statements: list[Statement]) -> Iterator[Violation]:
     """The query of a template can be filled for the entities of its scope; SHACL cannot read PromQL."""
     scopes = {subject.value: value.value for subject, predicate, value in statements if predicate.value == _SCOPE}
-    for subject, predicate, value in statements if scopes else ():
-        if predicate.value == _QUERY and (message := unfillable(value.value, scopes.get(subject.value, ""))):
-            yield _breach(subject.value, _QUERY, value.value, "template-query", message)
+    promql = {subject.value for subject, _, value in statements if scopes and value.value in _ASKED_IN_PROMQL}
+    for subject, predicate, value in statements if promql else ():
+        if predicate.value == _QUERY and subject.value in promql:
+            message = unfillable(value.value, scopes.get(subject.value, ""))
+            if message:
+                yield _breach(subject.value, _QUERY, value.value, "template-query", message)
 
 
 def _days(duration: str, month: int, year: int) -> float | None:

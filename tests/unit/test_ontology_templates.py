@@ -57,6 +57,25 @@ def test_a_template_is_well_shaped_and_renders_for_its_scope(template: Template)
     assert template.name.startswith(f"{template.scope.lower()}.{template.metric}")
 
 
+LOG_RANGE = re.compile(
+    r'sum\((rate|count_over_time|bytes_rate|bytes_over_time)\(\{namespace="payments",pod=~"checkout-\.\*"\}\[5m\]\)\)'
+)
+"""An aggregation over ranges of a log stream: https://grafana.com/docs/loki/latest/query/metric_queries/#log-range-aggregations."""
+
+
+@pytest.mark.parametrize(
+    "template", [each for each in TEMPLATES if each.datasource_type == "loki"], ids=lambda each: each.name
+)
+def test_a_template_for_loki_is_a_log_range_aggregation(template: Template) -> None:
+    """No Loki can be installed here, so the form that its documentation gives is held to."""
+    assert LOG_RANGE.fullmatch(render(template)), render(template)
+
+
+def test_every_template_is_for_a_server_whose_language_is_tested() -> None:
+    """Prometheus evaluates the others (tests/integration/test_templates_prometheus.py)."""
+    assert {each.datasource_type for each in TEMPLATES} == {"prometheus", "loki"}
+
+
 def test_the_catalogue_covers_every_exporter_of_the_facts() -> None:
     """Kubernetes' own, node, energy, GPU, volumes, gateway, sockets, Kuscia's controllers and logs."""
     assert {each.exporter for each in TEMPLATES} == EXPORTERS
