@@ -43,6 +43,7 @@ from kg.sparql.update import Changed, Solution, evaluate
 from kg.store import scratch
 from kg.store.evaluators import Evaluators, too_late
 from kg.store.protocol import Dataset, Store
+from kg.store.remote_engine import Capability
 from kg.store.scratch_process import Job, Refusal
 
 MEMORY = 2 << 30
@@ -133,9 +134,9 @@ class Updates:
     def _evaluate_apart(self, update: Gated, dataset: Dataset, seconds: float) -> list[Changed]:
         if not isinstance(self._store, Checkpoints):
             raise CapabilityMissing(
-                "an update with a WHERE part is evaluated on a copy of the quads, which an engine elsewhere does not give",
+                "such an update is evaluated on a copy of the quads, which an engine elsewhere does not give",
                 hint="ask with /sparql and send the result as INSERT DATA and DELETE DATA",
-                detail={"capability": "CHECKPOINT"},
+                detail={"capability": Capability.CHECKPOINT.name},
             )
         parent = self._store.directory / "checkpoints"  # what is left there is removed when the store is opened
         parent.mkdir(exist_ok=True)

@@ -21,6 +21,7 @@ from kg.checking import check
 from kg.errors import CapabilityMissing, Conflict
 from kg.store import backups
 from kg.store.embedded import EmbeddedStore
+from kg.store.remote_engine import Capability
 
 router = APIRouter(tags=["operations"], prefix="/admin")
 Service = Annotated[Parts, Depends(parts)]
@@ -33,6 +34,7 @@ def _store(service: Parts) -> EmbeddedStore:
         raise CapabilityMissing(
             "this service keeps its graphs in an engine elsewhere",
             hint="back up, check and optimize it with its own tools",
+            detail={"capability": Capability.CHECKPOINT.name},
         )
     return service.store
 

@@ -39,6 +39,10 @@ class Capability(Enum):
     VISIBILITY = (
         "a caller's query over more than 1,000 visible graphs is refused: they must all be listed to the engine"
     )
+    CHECKPOINT = (
+        "an update with several WHERE parts, or with one after other operations, is refused, and so are backup, check and"
+        " optimize: they need a copy of the quads"
+    )
     SNAPSHOT = "an export waits for running writes and holds new ones back until it has read everything"
 
 
@@ -92,7 +96,9 @@ _VIRTUOSOS_OWN = (
 
 OXIGRAPH = Engine(
     name="Oxigraph",
-    lacks=frozenset({Capability.BLANK_NODES, Capability.FSYNC, Capability.VISIBILITY, Capability.SNAPSHOT}),
+    lacks=frozenset(
+        {Capability.BLANK_NODES, Capability.FSYNC, Capability.VISIBILITY, Capability.CHECKPOINT, Capability.SNAPSHOT}
+    ),
     query_path="/query",
     update_path="/update",
     rows=None,

@@ -9,6 +9,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 from api.cli.main import app
+from kg.store.remote_engine import ENGINES, Capability
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,3 +45,12 @@ def test_links_of_the_documents_lead_somewhere() -> None:
     for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
         for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_remote_stores_tells_what_each_engine_lacks() -> None:
+    """Every capability that an engine may lack has a row in docs/remote-stores.md, with the engines that lack it."""
+    text = (ROOT / "docs" / "remote-stores.md").read_text()
+    for each in Capability:
+        lacking = [engine.name for engine in ENGINES.values() if each in engine.lacks]
+        told = "both" if len(lacking) == len(ENGINES) else ", ".join(lacking)
+        assert f"| `{each.name}` | {told} |" in text, each.name
