@@ -59,14 +59,15 @@ class Metadata(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         """Hold what thousands of objects say alike once: labels, and the namespace."""
         if self.labels:
-            msgspec.structs.force_setattr(self, "labels", _shared(tuple(self.labels.items())))
+            msgspec.structs.force_setattr(self, "labels", shared(tuple(self.labels.items())))
         if self.namespace:
             msgspec.structs.force_setattr(self, "namespace", sys.intern(self.namespace))
 
 
 @lru_cache(maxsize=8192)
-def _shared(labels: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    return dict(labels)
+def shared(items: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return a mapping that all who say the same have in common; nobody may change it."""
+    return dict(items)
 
 
 class Manifest(Protocol):

@@ -134,6 +134,8 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
 
 PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "label",
+    "extendedRequest",
+    "extendedCapacity",
     "tag",
     "role",
     "dependsOn",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.protocol import Metadata
+from exporters.protocol import Metadata, shared
 from kg.quantities import Written
 
 INJECTION = "fluentd-sidecar-injector.h3poteto.dev/injection"
@@ -42,12 +42,8 @@ class Installed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metadata: InstalledMetadata
 
 
-class Resources(msgspec.Struct, frozen=True, gc=False):
-    """Amounts of the resources that the graph knows, as written."""
-
-    cpu: Written | None = None
-    memory: Written | None = None
-    gpu: Written | None = msgspec.field(default=None, name="nvidia.com/gpu")
+Resources = dict[str, Written | None]
+"""Amounts as written, by the name of the resource; any name may be an extended resource."""
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
@@ -55,6 +51,16 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
 
     requests: Resources | None = None
     limits: Resources | None = None
+
+    def __post_init__(self) -> None:
+        """Hold what thousands of replicas ask for once."""
+        for name, amounts in (("requests", self.requests), ("limits", self.limits)):
+            if amounts:
+                msgspec.structs.force_setattr(self, name, shared(tuple(amounts.items())))
+
+    def __hash__(self) -> int:
+        """Let what is computed from it be kept by it."""
+        return hash((frozenset((self.requests or {}).items()), frozenset((self.limits or {}).items())))
 
 
 class Container(msgspec.Struct, frozen=True, gc=False):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.kubernetes.manifests import Container, Demand, PodSpec, Resources
+from exporters.kubernetes.manifests import Container, Demand, PodSpec
 from exporters.kubernetes.render.demand import effective
 from exporters.kubernetes.render.images import digest_in, tag_in
 from kg.jsonld import inline
@@ -129,7 +129,7 @@ def test_an_application_is_part_of_what_its_installer_says(
 
 AMOUNT = st.none() | st.integers(0, 4000).map(lambda milli: f"{milli}m")
 CONTAINER = st.builds(
-    lambda request, limit, policy: Container("c", None, Demand(Resources(cpu=request), Resources(cpu=limit)), policy),
+    lambda request, limit, policy: Container("c", None, Demand({"cpu": request}, {"cpu": limit}), policy),
     AMOUNT,
     AMOUNT,
     st.sampled_from([None, "Always"]),
@@ -141,7 +141,7 @@ def reference(spec: PodSpec, overhead: str | None, whole_pod: str | None) -> Dec
 
     def millis(container: Container) -> int | None:
         demand = container.resources
-        written = (demand.requests.cpu, demand.limits.cpu)  # type: ignore[union-attr]
+        written = (demand.requests["cpu"], demand.limits["cpu"])  # type: ignore[union-attr,index]
         found = [int(str(each)[:-1]) for each in written if each is not None]
         return found[0] if found else None
 
@@ -165,7 +165,7 @@ def test_effective_cpu_request_follows_the_schedulers_rules(
     plain = tuple(msgspec.structs.replace(each, restartPolicy=None) for each in containers)
     spec = PodSpec(plain, tuple(init))
 
-    requests, _ = effective(spec, Resources(cpu=overhead), Demand(Resources(cpu=whole_pod)))
+    requests, _ = effective(spec, {"cpu": overhead}, Demand({"cpu": whole_pod}))
 
     found = requests.get("cpu")
     assert (None if found is None else found * 1000) == reference(spec, overhead, whole_pod)

@@ -1,4 +1,4 @@
-"""Requests and limits in exact numbers: CPU in cores, memory in bytes, GPUs in pieces. What is not set is absent.
+"""Requests and limits in exact numbers: CPU in cores, memory in bytes, GPUs and extended resources in pieces. What is not set is absent.
 
 A container that is limited and asks for nothing asks for its limit, as the API server would write it into the pod.
 """
@@ -10,18 +10,39 @@ from decimal import Decimal
 from functools import lru_cache
 
 from exporters.kubernetes.manifests import Demand, PodSpec, Resources, is_sidecar
-from kg.quantities import EXACT, quantity, whole
+from kg.quantities import EXACT, Written, quantity, whole
 
 Amounts = Mapping[str, Decimal]
-"""Resource (cpu, memory, gpu) → amount in base units."""
+"""Resource (cpu, memory, gpu, or an extended resource by its own name) → amount in base units."""
+
+_NAMES = {"cpu": "cpu", "memory": "memory", "nvidia.com/gpu": "gpu"}
+_OWN = frozenset(_NAMES.values())
+_HUGE_PAGES = "hugepages-"
+_NATIVE = "kubernetes.io/"
 
 
 def amounts(resources: Resources | None) -> dict[str, Decimal]:
     """Return the amounts that are set."""
     if resources is None:
         return {}
-    written = {"cpu": resources.cpu, "memory": resources.memory, "gpu": resources.gpu}
-    return {name: quantity(value) for name, value in written.items() if value is not None}
+    return {
+        _NAMES.get(name, name): quantity(value)
+        for name, value in resources.items()
+        if value is not None and (name in _NAMES or extended(name))
+    }
+
+
+def extended(name: str) -> bool:
+    """Tell whether a resource is an extended one or huge pages, not one of Kubernetes' own (``ephemeral-storage``, ``pods``).
+
+    https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
+    """
+    return name.startswith(_HUGE_PAGES) or ("/" in name and name not in _NAMES and not name.startswith(_NATIVE))
+
+
+def extended_amounts(found: Amounts) -> list[str]:
+    """Write the extended resources among amounts as ``name=amount``; every node has none of some huge pages, which says nothing."""
+    return [f"{name}={whole(value)}" for name, value in sorted(found.items()) if value and extended(name)]
 
 
 @lru_cache(maxsize=4096)  # replicas ask for the same
@@ -34,10 +55,12 @@ def demanded(demand: Demand | None) -> tuple[Amounts, Amounts]:
 
 
 def statements(requests: Amounts, limits: Amounts) -> dict[str, object]:
-    """Write amounts with the ontology's terms. A GPU cannot be overcommitted, so its limit is its request."""
+    """Write amounts with the ontology's terms. Devices and huge pages cannot be overcommitted, so their limit is their request."""
+    more = extended_amounts(requests)
     return {
-        **{f"{name}Request": _written(name, value) for name, value in requests.items()},
-        **{f"{name}Limit": _written(name, value) for name, value in limits.items() if name != "gpu"},
+        **{f"{name}Request": _written(name, value) for name, value in requests.items() if name in _OWN},
+        **{f"{name}Limit": _written(name, value) for name, value in limits.items() if name in ("cpu", "memory")},
+        **({"extendedRequest": more} if more else {}),
     }
 
 
@@ -51,7 +74,8 @@ def effective(
     https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
     initial = tuple((each.resources, is_sidecar(each)) for each in spec.initContainers or ())
-    return _effective(tuple(each.resources for each in spec.containers), initial, overhead, whole_pod)
+    extra = tuple(overhead.items()) if overhead else ()
+    return _effective(tuple(each.resources for each in spec.containers), initial, extra, whole_pod)
 
 
 Needs = tuple[Demand | None, ...]
@@ -61,12 +85,12 @@ Needs = tuple[Demand | None, ...]
 def _effective(
     containers: Needs,
     initial: tuple[tuple[Demand | None, bool], ...],
-    overhead: Resources | None,
+    overhead: tuple[tuple[str, Written | None], ...],
     whole_pod: Demand | None,
 ) -> tuple[Amounts, Amounts]:
     requests, limits = (_side(containers, initial, side) for side in (0, 1))
     asked, most = demanded(whole_pod)
-    extra = amounts(overhead)
+    extra = amounts(dict(overhead))
     requests = add({**requests, **asked}, extra)
     limits = {**limits, **most}
     return requests, add(limits, {name: value for name, value in extra.items() if name in limits})

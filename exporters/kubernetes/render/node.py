@@ -6,7 +6,7 @@ import msgspec
 
 from exporters.context import Context
 from exporters.kubernetes.manifests import Condition, Projection, Resources, condition, without_nulls
-from exporters.kubernetes.render.demand import amounts
+from exporters.kubernetes.render.demand import amounts, extended_amounts
 from exporters.protocol import Life
 from kg.jsonld import NodeDocument
 from kg.quantities import whole
@@ -85,4 +85,5 @@ def _size(status: NodeStatus) -> dict[str, object]:
         "memoryCapacity": whole(capacity["memory"]) if "memory" in capacity else None,
         "memoryAllocatable": whole(allocatable["memory"]) if "memory" in allocatable else None,
         "gpuCapacity": whole(capacity["gpu"]) if "gpu" in capacity else None,
+        "extendedCapacity": extended_amounts(capacity),
     }

@@ -159,7 +159,7 @@ def _subject(kind: str, metadata: Metadata, template: PodTemplate, context: Cont
         kind,
         metadata.name,
         pods=pod_names(kind, metadata.name),
-        cpu_limited=any(each.cpu is not None for each in limits),
+        cpu_limited=any(each.get("cpu") is not None for each in limits),
         host_network=bool(template.spec.hostNetwork),
         logs_injected=bool(annotations and annotations.injection == "enabled"),
     )
