@@ -62,7 +62,7 @@ ANSWERS: Mapping[str, Answers] = {
     "POST /datasources/import": _json(400, 404, 409, 502, 507),
     "GET /doc/{id}": _READ,
     "GET /events": Answers({200: (STREAM, BATCH, JSON)}, (406, 410, 429)),
-    "GET /export": Answers({200: (NQUADS, JSONLD, TRIG, TURTLE)}, (400, 406)),
+    "GET /export": Answers({200: (NQUADS, JSONLD, TRIG, TURTLE)}, (400, 404, 406, 413, 415)),
     "GET /forecasts": _json(400),
     "POST /forecasts": Answers({201: (JSON,)}, (400, 404, 409, 413, 502, 507)),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),

@@ -7,20 +7,24 @@ graphs, so it is for reading; the others are read back by ``graphs_of`` as they 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import msgspec
 
-from kg import jsonld, rdf
-from kg.errors import InvalidDocument, UnsupportedSyntax
+from kg import framing, jsonld, rdf
+from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 from kg.iris import Iris
 from kg.rdf import JSONLD, NQUADS, TRIG, TURTLE, Lines, Syntax
 from kg.store.protocol import Store
-from ontology.vocabulary import WORKLOAD_KINDS
+from ontology.vocabulary import CLASSES, WORKLOAD_KINDS
 
 SYNTAXES = (NQUADS, JSONLD, TRIG, TURTLE)
 """What an export can be written as; the first is the default."""
+EACH = "each"
+"""The frame of an export that shapes each entity by the frame of its class."""
 
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _NAMESPACE, _DOMAIN, _FORMER = (jsonld.NAMESPACE + name for name in ("namespace", "domain", "formerType"))
@@ -71,29 +75,90 @@ def select(store: Store, selection: Selection, iris: Iris) -> Iterator[tuple[str
             yield graph, lines
 
 
-def written(graphs: Iterable[tuple[str, Lines]], syntax: Syntax) -> Iterator[bytes]:
-    """Write graphs as one document; raises ``UnsupportedSyntax`` before the first byte."""
-    if syntax not in SYNTAXES:
+def written(graphs: Iterable[tuple[str, Lines]], syntax: Syntax, frame: str | None = None) -> Iterator[bytes]:
+    """Write graphs as one document, with ``frame`` (see ``shaped``) as JSON-LD of that shape; raises before the first byte.
+
+    Raises ``UnsupportedSyntax``, and for the frame what ``shaped`` does.
+    """
+    if syntax not in SYNTAXES or (frame and syntax is not JSONLD):
+        offered = (JSONLD,) if frame else SYNTAXES
         raise UnsupportedSyntax(
-            f"an export in {syntax.name} is not offered", detail={"offered": [each.media_type for each in SYNTAXES]}
+            f"{'a framed export' if frame else 'an export'} in {syntax.name} is not offered",
+            detail={"offered": [each.media_type for each in offered]},
         )
     if syntax is JSONLD:
-        return _jsonld(graphs)
+        return _jsonld(graphs, shaped(frame) if frame else _flat)
     if syntax is NQUADS:
         return (b"".join(rdf.to_nquads(sorted(lines), graph)) for graph, lines in graphs)
     return _with_prefixes(graphs, syntax)
 
 
-def _jsonld(graphs: Iterable[tuple[str, Lines]]) -> Iterator[bytes]:
+Shape = Callable[[str, Lines], list[dict[str, Any]]]
+"""What makes the documents of one graph."""
+
+
+def shaped(frame: str) -> Shape:
+    """Return what shapes each graph: ``each`` by the frame of its own class, a class's name by that one, or a frame as JSON text.
+
+    Graphs of other classes than the one named, and those that an own frame does not match, are left out; one that is too large to be framed
+    comes flat. Raises ``ResourceNotFound`` for an unknown class, ``InvalidDocument`` and ``TooLarge`` for a bad frame.
+    """
+    own = framing.read_frame(frame.encode()) if frame.lstrip().startswith("{") else None
+    if own is not None:
+        framing.frame((), own)  # tells now whether it is one
+    elif frame != EACH:
+        framing.frame_of(frame)
+
+    kinds = {EACH: None, "Workload": WORKLOAD_KINDS}.get(frame, {frame})
+
+    def shape(graph: str, lines: Lines) -> list[dict[str, Any]]:
+        kind = _kind(graph, lines)
+        if own is None and kinds is not None and kind not in kinds:
+            return []
+        if own is None and kind not in CLASSES:
+            return _flat(graph, lines)
+        wanted = own if own is not None else {**_frame_of(kind), "id": graph}
+        try:
+            return _members(framing.frame(lines, wanted))
+        except TooLarge:
+            return _flat(graph, lines)
+
+    return shape
+
+
+@lru_cache(maxsize=64)
+def _frame_of(kind: str) -> Mapping[str, Any]:
+    return framing.frame_of(kind)
+
+
+def _kind(graph: str, lines: Lines) -> str:
+    """Return the local name of an entity's class (the first of several); empty when it has none of ours."""
+    start = f"<{graph}> <{_TYPE}> <{jsonld.NAMESPACE}"
+    return min((each[len(start) : -3] for each in lines if each.startswith(start)), default="")
+
+
+def _members(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the things that a framed document holds, one or several."""
+    rest = {key: value for key, value in document.items() if key != "@context"}
+    members: list[dict[str, Any]] = rest["@graph"] if rest.keys() == {"@graph"} else [rest] if rest else []
+    return members
+
+
+def _flat(graph: str, lines: Lines) -> list[dict[str, Any]]:
+    document = jsonld.compact(lines, graph)
+    del document["@context"]
+    included = document.pop("@included", [])
+    return [document, *included]
+
+
+def _jsonld(graphs: Iterable[tuple[str, Lines]], shape: Shape) -> Iterator[bytes]:
     """Write ``{"@context": …, "@graph": [{"id": graph, "@graph": [document]}, …]}``."""
     yield b'{"@context":' + msgspec.json.encode(jsonld.CONTEXT_IRI) + b',"@graph":['
     separator = b"\n"
     for graph, lines in graphs:
-        document = jsonld.compact(lines, graph)
-        del document["@context"]
-        included = document.pop("@included", [])
-        yield separator + msgspec.json.encode({"id": graph, "@graph": [document, *included]})
-        separator = b",\n"
+        if members := shape(graph, lines):
+            yield separator + msgspec.json.encode({"id": graph, "@graph": members})
+            separator = b",\n"
     yield b"\n]}\n"
 
 

@@ -15,7 +15,7 @@ from exporters.sink import Sink, write
 from kg import connect
 from kg.errors import InvalidDocument, InvalidInput, InvalidSettings
 from kg.exporting import SYNTAXES, graphs_of
-from kg.rdf import Syntax, syntax_named
+from kg.rdf import JSONLD, NQUADS, Syntax, syntax_named
 from kg.settings import Settings
 from kg.store.protocol import GraphWrite
 
@@ -23,9 +23,9 @@ PARTLY = 3
 """Exit code when some graphs belong to another owner: they were left as they are."""
 
 
-def dump(url: str | None, format: str, narrowed: Mapping[str, str | None]) -> None:
-    """Stream a service's export to stdout."""
-    syntax = syntax_named(format)
+def dump(url: str | None, format: str | None, narrowed: Mapping[str, str | None]) -> None:
+    """Stream a service's export to stdout; a framed one is JSON-LD."""
+    syntax = JSONLD if narrowed.get("frame") and not format else syntax_named(format or NQUADS.name)
     if syntax not in SYNTAXES:
         raise InvalidSettings(
             f"a dump as {format!r} is not offered", hint=f"--format {', '.join(each.name for each in SYNTAXES)}"
@@ -41,8 +41,7 @@ def load(settings: Settings, path: Path, format: str | None, owner: str, *, stor
 
     Graphs that are there and not in the file stay. Raises what reading and writing raise.
     """
-    graphs = graphs_of(_content(path), _syntax(path, format))
-    writes = [GraphWrite(graph, lines, owner) for graph, lines in sorted(graphs.items())]
+    writes = (GraphWrite(graph, lines, owner) for graph, lines in _graphs(path, _syntax(path, format)))
     if store is not None:
         with closing(open_store(settings, store)) as opened:
             return _written(opened, writes)
@@ -50,20 +49,29 @@ def load(settings: Settings, path: Path, format: str | None, owner: str, *, stor
         return _written(RemoteSink(client, settings.base), writes)
 
 
-def _written(sink: Sink, writes: list[GraphWrite]) -> int:
-    written, refused = write(sink, writes)
-    unchanged = sum(each.outcome == "unchanged" for each in written)
-    progress.print(f"{len(written) - unchanged} graphs written, {unchanged} unchanged", highlight=False)
-    for error in refused:
-        progress.print(f"left as it is: {error}", style="red", highlight=False, markup=False)
-    return PARTLY if refused else 0
+def _written(sink: Sink, writes: Iterator[GraphWrite]) -> int:
+    changed = unchanged = left = 0
+    for batch in batched(writes, _BATCH):
+        written, refused = write(sink, batch)
+        same = sum(each.outcome == "unchanged" for each in written)
+        changed, unchanged, left = changed + len(written) - same, unchanged + same, left + len(refused)
+        for error in refused:
+            progress.print(f"left as it is: {error}", style="red", highlight=False, markup=False)
+    progress.print(f"{changed} graphs written, {unchanged} unchanged", highlight=False)
+    return PARTLY if left else 0
 
 
-def _content(path: Path) -> bytes:
+def _graphs(path: Path, syntax: Syntax) -> Iterator[tuple[str, Lines]]:
+    """Read a file, or stdin, gzipped or not, as it comes."""
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (OSError, EOFError) as error:
+        with ExitStack() as opened:
+            stream = sys.stdin.buffer if str(path) == "-" else opened.enter_context(path.open("rb"))
+            reader = io.BufferedReader(stream)  # type: ignore[type-var]  # stdin is one in the tests only
+            if reader.peek(2)[:2] == b"\x1f\x8b":
+                yield from graphs(cast(BinaryIO, gzip.GzipFile(fileobj=reader)), syntax)
+            else:
+                yield from graphs(reader, syntax)
+    except (OSError, EOFError, zlib.error) as error:
         raise InvalidDocument(f"{path} cannot be read: {error}") from error
 
 

@@ -493,7 +493,14 @@ def audit(
 
 @app.command()
 def dump(
-    format: Annotated[str, typer.Option("--format", "-f", help="nquads, jsonld, trig or turtle.")] = "nquads",
+    format: Annotated[
+        str | None,
+        typer.Option("--format", "-f", help="nquads (default), jsonld, trig or turtle.", show_default=False),
+    ] = None,
+    frame: Annotated[
+        str | None,
+        typer.Option(help="JSON-LD in a shape: each (by its class), a class, or a frame as JSON.", show_default=False),
+    ] = None,
     type: Annotated[
         str | None, typer.Option(help="Only a class; Workload is all workloads.", show_default=False)
     ] = None,
@@ -505,11 +512,13 @@ def dump(
 ) -> None:
     """Write the graph of a service, or a part of it, to stdout; equal graphs give equal bytes.
 
-    **Examples**: `drumlin dump --format jsonld > graph.jsonld` · `drumlin dump --type Workload --namespace payments`
+    **Examples**: `drumlin dump --format jsonld > graph.jsonld` · `drumlin dump --type Workload --namespace payments` ·
+    `drumlin dump --frame Deployment`
     """
     from api.cli import exporting
 
     narrowed = {"type": type, "domain": domain, "namespace": namespace, "owner": owner, "prefix": prefix}
+    narrowed["frame"] = frame
     exporting.dump(url, format, narrowed)
 
 

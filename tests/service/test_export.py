@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import time
 from pathlib import Path
 
@@ -60,6 +61,34 @@ def test_filters_syntaxes_and_gzip(http: httpx.Client) -> None:
     assert turtle.headers["content-type"].startswith("text/turtle")
     assert rdf.parse(turtle.content, rdf.TURTLE)
     assert http.get("/export", params={"format": "rdfxml"}).status_code == 406
+
+
+def test_a_framed_export_is_trees_and_comes_back(http: httpx.Client) -> None:
+    """Each entity in the shape of its class, the same graphs and bytes every time; one class alone; a frame of one's own; a bad one is told."""
+    whole = exporting.graphs_of(http.get("/export", timeout=60).content, rdf.NQUADS)
+    framed = http.get("/export", params={"frame": "each"}, timeout=60)
+    assert framed.headers["content-type"] == "application/ld+json"
+    assert exporting.graphs_of(framed.content, rdf.JSONLD) == whole
+    one, again = (http.get("/export", params={"frame": "Deployment", "namespace": "payments"}) for _ in range(2))
+    assert one.content == again.content
+    documents = [each["@graph"][0] for each in one.json()["@graph"]]
+    assert {each["type"] for each in documents} == {"Deployment"}
+    assert documents[0]["container"][0]["image"]
+    assert len(http.get("/export", params={"frame": "Workload"}).json()["@graph"]) == 20
+    own = http.get("/export", params={"frame": '{"type": "Node", "@explicit": true, "name": {}}'}).json()["@graph"]
+    assert len(own) == 6
+    assert all(each["@graph"][0].keys() == {"id", "type", "name"} for each in own)
+    statuses = {"Deploymnt": 404, "{": 422, '{"@embed": "x", "type": "Node"}': 422}
+    assert {frame: http.get("/export", params={"frame": frame}).status_code for frame in statuses} == statuses
+    assert http.get("/export", params={"frame": "each", "format": "turtle"}).status_code in (406, 415)
+    assert http.get("/export", params={"frame": "each"}, headers={"Accept": "text/turtle"}).status_code == 406
+
+
+def test_a_framed_dump_is_json_ld(service: Service) -> None:
+    """``drumlin dump --frame`` needs no format."""
+    told = drumlin("dump", "--url", service.url, "--frame", "Node", "--prefix", "prod/-/node/edge-a-1")
+    assert told.returncode == 0, told.stderr
+    assert json.loads(told.stdout)["@graph"][0]["@graph"][0]["name"] == "edge-a-1"
 
 
 def test_a_service_exports_into_a_directory(tmp_path: Path) -> None:
