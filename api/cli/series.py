@@ -67,6 +67,8 @@ def show_datasources(url: str | None, name: str | None, output: Output) -> None:
     for each in found if name else ():
         missing = [template for template in each.get("templates", ()) if not template["found"]]
         rows = [(template["template"], template["detail"], template.get("hint")) for template in missing]
+        if "detail" in each:
+            rows.append(("all", each["detail"], each.get("hint")))
         emit_rows(("template", "not found", "hint"), rows, output)
 
 

@@ -133,6 +133,8 @@ def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None
 
 def _predicted(service: Parts, body: Wanted, media_type: str) -> Response:
     """Answer with forecasts: in the window that was asked for, else the whole newest one of each series."""
+    if body.query or body.datasource:
+        raise InvalidInput("a forecast is of a metric, and lies where it was saved: leave query and datasource away")
     span = window(body.last, body.start, body.end, now()) if body.last or body.start else None
     pairs = [(entity, metric) for entity in selected(service, body) for metric in body.metrics]
     if not pairs:

@@ -204,25 +204,30 @@ def need(name: str, package: str) -> Path:
     return found
 
 
-@pytest.fixture(scope="session")
-def influx_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A real InfluxDB 1.x with the databases forecasts and telemetry; its address."""
+def start_influxdb(directory: Path, *more: str) -> servers.Server:
+    """Start a real InfluxDB 1.x in a directory; ``more`` are lines for its HTTP side."""
     binary = need("influxd", "influxdb")
-    directory = tmp_path_factory.mktemp("influxdb")
     config = directory / "influxdb.conf"
     for _ in range(3):  # another process may take a free port first
         http, rpc = servers.free_port(), servers.free_port()
         config.write_text(
             f'reporting-disabled = true\nbind-address = "127.0.0.1:{rpc}"\n[meta]\n dir = "{directory}/meta"\n'
             f'[data]\n dir = "{directory}/data"\n wal-dir = "{directory}/wal"\n[http]\n bind-address = "127.0.0.1:{http}"\n'
+            + "\n".join(more)
         )
         with (directory / "log").open("wb") as log:
             process = subprocess.Popen([binary, "-config", config], stdout=log, stderr=log)
         server = servers.Server(process, http)
         if servers.wait_ready(server, "/ping", 204):
-            break
+            return server
         server.stop()
-    with server:
+    raise AssertionError((directory / "log").read_text()[-1000:])
+
+
+@pytest.fixture(scope="session")
+def influx_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real InfluxDB 1.x with the databases forecasts and telemetry; its address."""
+    with start_influxdb(tmp_path_factory.mktemp("influxdb")) as server:
         for database in ("forecasts", "telemetry"):
             httpx.post(f"{server.url}/query", params={"q": f"CREATE DATABASE {database}"}).raise_for_status()
         yield server.url

@@ -26,7 +26,7 @@ from kg.telemetry.resolution import Resolution
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Grid, Window
 from kg.telemetry.templates import Catalogue
-from tests.integration.conftest import RealPrometheus, at, odd_values
+from tests.integration.conftest import RealPrometheus, at, odd_values, start_influxdb
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
 from tests.unit.telemetry_store import IRIS, GraphStore
 
@@ -101,6 +101,18 @@ def test_counters_are_read_with_their_resets(filled: str) -> None:
     assert rate[at(120)] == pytest.approx(30 * 4 / 300 + 15 / 60)  # a restart of one pod, beside the other
     energy = _values(_fetch([_influx(filled)], CHECKOUT, "energy_joules", start=at(10), end=at(20)))
     assert energy == {at(10): pytest.approx(10), at(15): pytest.approx(10), at(20): pytest.approx(10)}
+
+
+def test_any_name_of_a_measurement_and_a_field_is_asked_for_exactly(influx_url: str) -> None:
+    """Names in the configuration are quoted as well: those that break quoting elsewhere select their own field."""
+    grid = Grid(int(at(0).timestamp()), int(at(5).timestamp()), 300)
+    for number, name in enumerate(each for each in odd_values()[:24] if "\n" not in each and not each.endswith("\\")):
+        place = {"measurement": f"m {name}", "field": f"f {name}", "where": {"t": "v"}}
+        server = _influx(influx_url, series={"cluster.mem_usage": place})
+        with InfluxDB(server) as client:
+            client.write(f"m {name}", {"t": "v"}, [(int(at(1).timestamp()) * 1000, {f"f {name}": float(number)})])
+            (part,) = client.series(influxql.write("cluster.mem_usage", {}, timedelta(minutes=5), server), grid).parts
+        assert part.values.to_pylist() == [number], name
 
 
 def test_nodes_and_clusters_are_asked_for_by_their_tag_or_without(filled: str) -> None:
@@ -199,6 +211,26 @@ def test_prometheus_comes_first_and_the_other_is_asked_by_name(filled: str, prom
     assert second.queries[0].endpoint == f"{filled}/query"
     assert "--data-urlencode 'params={" in second.queries[0].curl
     assert first.table.schema == second.table.schema
+
+
+def test_an_influxdb_with_users_is_asked_as_one_of_them(tmp_path: Path) -> None:
+    """Name and password from a file open a real server; a wrong one is told in its words, and never shown."""
+    with start_influxdb(tmp_path, "auth-enabled = true") as server:
+        create = "CREATE USER admin WITH PASSWORD 's3cret' WITH ALL PRIVILEGES"
+        httpx.post(f"{server.url}/query", data={"q": create}).raise_for_status()
+        httpx.post(
+            f"{server.url}/query", data={"q": "CREATE DATABASE telemetry"}, auth=("admin", "s3cret")
+        ).raise_for_status()
+        secret = tmp_path / "password"
+        there = _influx(server.url, credential={"username": "admin", "secret": f"file:{secret}"})
+        secret.write_text("wr0ng")
+        seen = probe(there, Catalogue.shipped(), at(0))
+        assert "(401): authorization failed" in seen["error"]
+        assert "wr0ng" not in json.dumps(seen)
+        secret.write_text("s3cret\n")
+        with InfluxDB(there) as client:
+            client.write("node", {"node": "edge-a-1"}, [(int(at(1).timestamp()) * 1000, {"used": 7.0})])
+        assert _values(_fetch([there], NODE_A, "mem_usage", end=at(9)))[at(5)] == 7.0
 
 
 # -- Parquet ----------------------------------------------------------------------------------------------------------

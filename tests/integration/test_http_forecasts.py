@@ -145,6 +145,8 @@ def test_forecasts_are_fetched_like_history(client: kg.Client, service: Service)
     assert [each["unique_id"] for each in some.failures] == [LEDGER]
     shown = drumlin("history", NODE_A, "mem_usage", "--forecast", "-o", "csv", "--url", service.url)
     assert len(shown.stdout.splitlines()) == 7, shown.stderr
+    with pytest.raises(InvalidInput, match="lies where it was saved"):
+        client.history(*OF, kind="forecast", datasource="influx")
     with pytest.raises(InvalidInput, match="read by the service"):
         client.history(*OF, kind="forecast", via="direct")
 
