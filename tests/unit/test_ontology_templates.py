@@ -190,3 +190,22 @@ def test_a_label_name_that_is_none_never_reaches_a_query(text: str) -> None:
     odd, usual = (resolver.resolve(NODE["id"], "cpu_usage", HOUR, datasource=each).query for each in ("odd", "usual"))
 
     assert odd == usual
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"kind": "prometheus", "url": "https://p:9090/prometheus", "labels": {"pod": "pod_name"}},
+        {"kind": "loki", "url": "http://loki:3100"},
+        {"kind": "influxdb", "url": "http://influxdb:8086", "database": "telegraf"},
+        {"kind": "parquet", "url": "file:///var/lib/drumlin/forecasts"},
+        {"kind": "grafana", "url": "https://grafana.example"},
+    ],
+    ids=lambda each: each["kind"],
+)
+def test_the_document_of_every_kind_of_datasource_keeps_the_rules(more: dict[str, Any]) -> None:
+    """What the service itself writes of its configuration is never found by its own audit."""
+    settings = DatasourceSettings.model_validate({"name": "main", **more})
+    document = Datasource.from_settings(settings, IRIS, None).document()
+
+    validate(lines(document), document["id"], IRIS)
