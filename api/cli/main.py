@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli import operations, updates
+from api.cli import finding, operations, updates
 from kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable
 
 app = typer.Typer(
@@ -562,7 +562,15 @@ def demo(
     raise typer.Exit(run.demo(once=once, port=port, days=days))
 
 
-for operation in (operations.backup, operations.restore, operations.check, operations.optimize, updates.update):
+for operation in (
+    operations.backup,
+    operations.restore,
+    operations.check,
+    operations.optimize,
+    updates.update,
+    finding.search,
+    finding.events,
+):
     app.command()(operation)
 
 

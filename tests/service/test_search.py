@@ -8,6 +8,7 @@ import uuid
 import httpx
 import pytest
 
+from tests.service.conftest import Service, drumlin
 from tests.service.test_subgraph import JSONLD, forecast
 
 
@@ -57,3 +58,19 @@ def test_what_makes_no_sense_is_refused(http: httpx.Client, params: dict[str, st
     answer = http.get("/search", params=params)
     assert answer.status_code == 422
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_the_command_line_searches_and_follows(service: Service) -> None:
+    """``drumlin search`` and ``events`` print tables for people and JSON for programs, and refuse a form that they do not have."""
+    table = drumlin("search", "checkout", "--type", "Workload", "--url", service.url)
+    assert "prod/payments/deployment/checkout" in table.stdout
+    found = json.loads(drumlin("search", "--type", "Pod", "-n", "2", "-o", "json", "--url", service.url).stdout)
+    assert (len(found["items"]), found["total"] > 2) == (2, True)
+    told = drumlin(
+        "events", "--since", "0", "--type", "Deployment", "-n", "2", "-o", "json", "--quads", "--url", service.url
+    )
+    events = [json.loads(line) for line in told.stdout.splitlines()]
+    assert [each["data"]["type"] for each in events] == ["Deployment"] * 2
+    lines = drumlin("events", "--since", "0", "-n", "3", "--url", service.url).stdout.splitlines()
+    assert lines[0].startswith("1.0 ")
+    assert (drumlin("events", "-o", "csv").returncode, drumlin("search", "-o", "jsonld").returncode) == (2, 2)

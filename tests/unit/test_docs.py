@@ -34,6 +34,15 @@ def test_every_command_of_the_readme_exists() -> None:
     assert shown <= commands | {"serve"}
 
 
+def test_every_command_teaches_with_an_example() -> None:
+    """The help of each command, but for those without anything to say, shows one in use."""
+    for command in app.registered_commands:
+        assert command.callback
+        name = command.name or command.callback.__name__
+        shown = (command.callback.__doc__ or "").partition("**Example")[2]
+        assert name in ("demo", "version") or f"drumlin {name}" in shown, name
+
+
 def test_every_module_of_the_map_exists() -> None:
     """Each module that docs/architecture.md lists is there."""
     for name in re.findall(r"^\| `([a-z/_.]+)`", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE):
