@@ -16,7 +16,8 @@ from kg.store.protocol import Answer, Dataset, Visible
 from kg.store.questions import Ended, Exchange, Question
 from kg.store.reader import Reader
 from kg.store.reader_lines import AsyncChunks, Lines
-from kg.store.readers import Promise, Readers, listed
+from kg.store.reader_pools import Promise, listed
+from kg.store.readers import Readers
 
 _UNION = Dataset()
 

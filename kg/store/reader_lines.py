@@ -20,7 +20,8 @@ from kg.errors import DrumlinError
 from kg.store.frames import CHUNK, frame
 from kg.store.questions import Ended, Exchange, Question
 from kg.store.reader import Reader
-from kg.store.readers import Readers, listed
+from kg.store.reader_pools import listed
+from kg.store.readers import Readers
 
 DEPTH = 8
 """Questions in one line, with the one that runs."""

@@ -17,10 +17,8 @@ import select
 import shutil
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -32,21 +30,13 @@ from kg.store.delta import Delta
 from kg.store.frames import frame
 from kg.store.protocol import Visible
 from kg.store.reader import Fate, Reader
-from kg.store.replica_deltas import Deltas
+from kg.store.reader_pools import Pool, Pools, Promise, listed
 
 TICK = 0.05
 """Seconds between two looks at the readers: how late a deadline may be kept, how far behind an idle replica may be."""
-RESTRICTED = 2
-"""Readers of one restricted visible set, at most; there is one until two queries come together."""
-RESTING = 10.0
-"""Seconds without a query, after which a reader is let go rather than fed with writes."""
-SETS = 8
-"""Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
-_LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
 _RENICE_AFTER = 0.1  # seconds
 _DRAINING = 0.5  # seconds that a query nobody waits for may take to end by itself
 _OPENING = 120.0  # seconds that a new reader may take
-_QUIET = 0.5  # seconds without a bulk write, after which replicas are renewed though nobody asks
 _WAITING = 512  # queries that wait for a reader, at most
 
 log = structlog.get_logger(__name__)
@@ -69,29 +59,6 @@ class Origin(Protocol):
         ...
 
 
-class Promise(Future[Reader]):
-    """A reader, as soon as one is free that holds ``need``."""
-
-    def __init__(self, need: int, deadline: float) -> None:
-        super().__init__()
-        self.need, self.deadline = need, deadline
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The readers of one visible set."""
-
-    visible: Visible | None
-    size: int
-    most: int
-    readers: set[Reader] = field(default_factory=set)
-    idle: list[Reader] = field(default_factory=list)
-    waiting: deque[Promise] = field(default_factory=deque)
-    starting: int = 0
-    worn: set[Reader] = field(default_factory=set)  # they serve until their successor is there
-    asked_at: float = field(default_factory=time.monotonic)
-
-
 class Readers:
     """Reader processes over ``origin``, their replicas in ``folder`` (on the store's file system, emptied first).
 
@@ -106,45 +73,43 @@ class Readers:
         except OSError as error:
             raise StoreUnavailable(f"readers cannot keep their replicas in {folder}: {error.strerror}") from error
         self._lock = threading.Lock()
-        self._deltas = Deltas(origin.generation)
-        self._bulk_at = 0.0
-        count = count or (os.cpu_count() or 1) + 1
-        self._common = _Pool(None, count, count)
-        self._pools: dict[Visible | None, _Pool] = {None: self._common}
-        self._tended: dict[Reader, float] = {}  # opening, catching up or draining, and until when
         self._numbers = itertools.count()
         self._errands: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._orphans: queue.SimpleQueue[Reader] = queue.SimpleQueue()
         self._ending = threading.Event()
-        self.ended: Counter[Fate] = Counter()
+        count = count or (os.cpu_count() or 1) + 1
+        self._pools = Pools(origin.generation, count, self._start, self._errands.put)
         origin.follow_deltas(self._follow)
         self._threads = [
             threading.Thread(target=self._run_errands, name="readers-spawn", daemon=True),
             threading.Thread(target=self._watch, name="readers-watch", daemon=True),
         ]
         with self._lock:
-            self._maintain(self._common)
+            self._pools.maintain(self._pools.common)
         for each in self._threads:
             each.start()
 
     # -- what the writer says -----------------------------------------------------------------------------------------
     def _follow(self, delta: Delta) -> None:
         with self._lock:
-            self._deltas.append(delta)
-            if delta.bulk:
-                self._bulk_at = time.monotonic()
+            self._pools.follow(delta)
 
     @property
     def lag(self) -> int:
         """How many generations the farthest idle reader is behind."""
         with self._lock:
-            return max((self._deltas.latest - each.generation for each in self._common.idle), default=0)
+            return max((self._pools.deltas.latest - each.generation for each in self._pools.common.idle), default=0)
+
+    @property
+    def ended(self) -> Counter[Fate]:
+        """How many ended, by reason."""
+        return self._pools.ended
 
     @property
     def pids(self) -> list[int]:
         """The processes, those that are opening too."""
         with self._lock:
-            return [reader.pid for pool in self._pools.values() for reader in pool.readers]
+            return [reader.pid for pool in self._pools.found.values() for reader in pool.readers]
 
     # -- borrowing ----------------------------------------------------------------------------------------------------
     def borrow(self, visible: Visible | None, deadline: float) -> Reader | Promise:
@@ -155,9 +120,9 @@ class Readers:
         with self._lock:
             if self._ending.is_set():
                 raise _stopping()
-            pool = self._pool_of(None if listed(visible) else visible)
+            pool = self._pools.of(None if listed(visible) else visible)
             need = self._origin.generation
-            if (reader := self._idle(pool, need, deadline)) is not None:
+            if (reader := self._pools.idle(pool, need, deadline)) is not None:
                 return reader
             if len(pool.waiting) >= _WAITING:
                 raise StoreUnavailable(
@@ -165,49 +130,36 @@ class Readers:
                 )
             promise = Promise(need, deadline)
             pool.waiting.append(promise)
-            self._maintain(pool)
+            self._pools.maintain(pool)
             return promise
 
     def take(self, visible: Visible | None, deadline: float) -> Reader | None:
         """Return a reader as ``borrow`` does if one is idle."""
         with self._lock:
-            pool = self._pools.get(None if listed(visible) else visible)
+            pool = self._pools.found.get(None if listed(visible) else visible)
             if pool is None:
                 return None
-            found = self._idle(pool, self._origin.generation, deadline)
-            if found is None and pool is self._common and pool.size < pool.most:
+            found = self._pools.idle(pool, self._origin.generation, deadline)
+            if found is None and pool is self._pools.common and pool.size < pool.most:
                 pool.size = pool.most
-                self._maintain(pool)
+                self._pools.maintain(pool)
             return found
 
     def join(self, reader: Reader, room: int) -> bool:
         """Prepare a busy reader for one more query, when its deltas are at most ``room`` bytes and nobody waits for a reader."""
         with self._lock:
-            owed = self._deltas.since(reader.generation)
-            if owed is None or sum(len(each.update) for each in owed) > room:
-                return False
-            if self._common.waiting or reader.fate or reader.reniced or reader.replayed > replica_deltas.LIMIT:
-                return False
-            reader.owed = owed
-            return True
+            return not self._ending.is_set() and self._pools.join(reader, room)
 
     def go_on(self, reader: Reader, deadline: float) -> None:
         """Note that a reader has begun the next query that it holds."""
         with self._lock:
             reader.begin(deadline, reader.owed)
 
-    def _idle(self, pool: _Pool, need: int, deadline: float) -> Reader | None:
-        for reader in reversed(pool.idle):
-            if self._lend(reader, need, deadline):
-                pool.idle.remove(reader)
-                return reader
-        return None
-
     def leave(self, promise: Promise) -> None:
         """Give up a promise: a reader that it was kept with meanwhile is released."""
         with self._lock:
             if promise.cancel():
-                for pool in self._pools.values():
+                for pool in self._pools.found.values():
                     if promise in pool.waiting:
                         pool.waiting.remove(promise)
                 return
@@ -221,12 +173,12 @@ class Readers:
             return
         with self._lock:
             reader.began = None
-            pool = self._pools.get(reader.visible)
+            pool = self._pools.found.get(reader.visible)
             if not reader.fate and pool is not None and reader in pool.readers:
-                self._offer(pool, reader)
+                self._pools.offer(pool, reader)
                 if reader.replayed > replica_deltas.LIMIT:
                     pool.worn.add(reader)
-                    self._maintain(pool)
+                    self._pools.maintain(pool)
                 return
         self._lose(reader, reader.fate or "closed")
 
@@ -234,86 +186,25 @@ class Readers:
         """Take back a reader whose queries nobody waits for any more: it may end them by itself soon, else it is killed."""
         with self._lock:
             reader.answers = answers
-            self._tended[reader] = time.monotonic() + _DRAINING
+            self._pools.tended[reader] = time.monotonic() + _DRAINING
 
     def orphan(self, reader: Reader) -> None:
         """Abandon a reader whose holder was forgotten: called by the garbage collector, so without any lock."""
         self._orphans.put(reader)
 
-    def _lend(self, reader: Reader, need: int, deadline: float) -> bool:
-        """Prepare a free reader for a query that must see ``need``; False when it cannot."""
-        owed = self._deltas.since(reader.generation)
-        if owed is None and reader.generation < need:
-            return False
-        reader.begin(deadline, owed or [])
-        return True
-
-    def _offer(self, pool: _Pool, reader: Reader) -> None:
-        """Give a free reader to who waits longest and can use it, else keep it."""
-        for promise in list(pool.waiting):
-            if self._lend(reader, promise.need, promise.deadline):
-                pool.waiting.remove(promise)
-                if promise.set_running_or_notify_cancel():
-                    promise.set_result(reader)
-                    return
-                reader.began = None
-        pool.idle.append(reader)
-
     # -- looking after them -------------------------------------------------------------------------------------------
-    def _pool_of(self, visible: Visible | None) -> _Pool:
-        pool = self._pools.get(visible)
-        if pool is None:
-            restricted = [each for each in self._pools.values() if each is not self._common and not each.waiting]
-            if len(restricted) >= SETS:
-                self._close(min(restricted, key=lambda each: each.asked_at))
-            pool = self._pools[visible] = _Pool(visible, 1, RESTRICTED)
-        pool.asked_at = time.monotonic()
-        return pool
-
-    def _maintain(self, pool: _Pool) -> None:
-        """Start the readers that a pool lacks, and let go of those that are replaced."""
-        if self._ending.is_set():
-            return
-        if len(pool.waiting) > (pool is not self._common):
-            pool.size = pool.most
-        stale = {each for each in pool.readers if not self._deltas.reach(each.generation)}
-        fresh = len(pool.readers - stale - pool.worn)
-        if not stale or pool.waiting or time.monotonic() - self._bulk_at > _QUIET:
-            for _ in range(pool.size - fresh - pool.starting):
-                pool.starting += 1
-                self._errands.put(lambda: self._spawn(pool))
-        for reader in [each for each in pool.idle if each in pool.worn or each in stale]:
-            if fresh >= pool.size or len(pool.readers) > pool.size:
-                pool.idle.remove(reader)
-                self._forget(pool, reader, "worn" if reader in pool.worn else "stale")
-
-    def _forget(self, pool: _Pool, reader: Reader, fate: Fate, *, held: bool = False) -> None:
-        reader.kill(fate)
-        pool.readers.discard(reader)
-        pool.worn.discard(reader)
-        if reader in pool.idle:
-            pool.idle.remove(reader)
-        self._tended.pop(reader, None)
-        self.ended[reader.fate] += 1
-        self._errands.put(reader.reap if held else reader.bury)
-
     def _lose(self, reader: Reader, fate: Fate) -> None:
         """Bury a reader that ended, or ends now, and start another."""
         with self._lock:
-            pool = self._pools.get(reader.visible)
+            pool = self._pools.found.get(reader.visible)
             if pool is None or reader not in pool.readers:  # replaced already
                 reader.kill(fate)
-                self._tended.pop(reader, None)
+                self._pools.tended.pop(reader, None)
                 self._errands.put(reader.bury)
                 return
-            self._forget(pool, reader, fate)
-            self._maintain(pool)
+            self._pools.forget(pool, reader, fate)
+            self._pools.maintain(pool)
         log.info("reader_replaced", reason=reader.fate, pid=reader.pid)
-
-    def _close(self, pool: _Pool) -> None:
-        for reader in list(pool.readers):
-            self._forget(pool, reader, "closed")
-        self._pools.pop(pool.visible, None)
 
     # -- the thread that starts and buries ----------------------------------------------------------------------------
     def _run_errands(self) -> None:
@@ -324,7 +215,11 @@ class Readers:
             except Exception:
                 log.exception("reader_errand_failed")
 
-    def _spawn(self, pool: _Pool) -> None:
+    def _start(self, pool: Pool) -> None:
+        if not self._ending.is_set():
+            self._errands.put(lambda: self._spawn(pool))
+
+    def _spawn(self, pool: Pool) -> None:
         folder = self._folder / str(next(self._numbers))
         reader = None
         try:
@@ -338,10 +233,10 @@ class Readers:
             pool.starting -= 1
             if reader is None:
                 return
-            wanted = not self._ending.is_set() and self._pools.get(pool.visible) is pool
+            wanted = not self._ending.is_set() and self._pools.found.get(pool.visible) is pool
             if wanted:
                 pool.readers.add(reader)
-                self._tended[reader] = time.monotonic() + _OPENING
+                self._pools.tended[reader] = time.monotonic() + _OPENING
         if not wanted:
             reader.bury()
 
@@ -362,8 +257,8 @@ class Readers:
         """Wait for a moment; look after those of the tended readers that have something to say."""
         with self._lock:
             while not self._orphans.empty():
-                self._tended[self._orphans.get()] = time.monotonic() + _DRAINING
-            tended = {each.socket.fileno(): each for each in self._tended}
+                self._pools.tended[self._orphans.get()] = time.monotonic() + _DRAINING
+            tended = {each.socket.fileno(): each for each in self._pools.tended}
         poll = select.poll()
         for descriptor in tended:
             if descriptor >= 0:
@@ -371,7 +266,7 @@ class Readers:
         for descriptor, _ in poll.poll(1000 * TICK / 2):
             with self._lock:
                 reader = tended[descriptor]
-                if reader not in self._tended:
+                if reader not in self._pools.tended:
                     continue
             self._tend(reader)
 
@@ -382,7 +277,7 @@ class Readers:
                 reader.answers -= found[0] != b"D"
                 if not reader.answers:
                     with self._lock:
-                        self._tended.pop(reader, None)
+                        self._pools.tended.pop(reader, None)
                         reader.answers = 1
                     self.release(reader)
                     return
@@ -391,19 +286,19 @@ class Readers:
 
     def _look(self, now: float) -> None:
         with self._lock:
-            pools = list(self._pools.values())
-            overdue = [reader for reader, until in self._tended.items() if now > until]
+            pools = list(self._pools.found.values())
+            overdue = [reader for reader, until in self._pools.tended.items() if now > until]
             busy = [each for pool in pools for each in pool.readers if each.began is not None]
             behind = []
             for pool in pools:
-                self._rest(pool, now)
-                for reader in [each for each in pool.idle if each.generation < self._deltas.latest]:
-                    if self._deltas.reach(reader.generation):
+                self._pools.rest(pool, now)
+                for reader in [each for each in pool.idle if each.generation < self._pools.deltas.latest]:
+                    if self._pools.deltas.reach(reader.generation):
                         pool.idle.remove(reader)
-                        reader.owed = self._deltas.since(reader.generation) or []
-                        self._tended[reader] = now + _OPENING
+                        reader.owed = self._pools.deltas.since(reader.generation) or []
+                        self._pools.tended[reader] = now + _OPENING
                         behind.append(reader)
-                self._maintain(pool)
+                self._pools.maintain(pool)
             idle = [each for pool in pools for each in pool.idle]
         for reader in overdue:
             self._lose(reader, "abandoned")
@@ -415,13 +310,6 @@ class Readers:
         for reader in behind:
             self._catch_up(reader)
 
-    def _rest(self, pool: _Pool, now: float) -> None:
-        """Let go of readers that nobody has needed lately and that would have to be fed; the one asked last stays."""
-        for reader in sorted(pool.idle, key=lambda each: each.lent)[: len(pool.readers) - 1]:
-            if reader.generation < self._deltas.latest and now - reader.lent > RESTING:
-                pool.size = len(pool.readers) - 1
-                self._forget(pool, reader, "resting")
-
     def _check(self, reader: Reader, now: float) -> None:
         over = reader.over_memory()
         with self._lock:
@@ -429,16 +317,16 @@ class Readers:
                 return
             if now > reader.deadline or over:
                 # Who holds it may be slow to notice (a client that does not read), so another is started at once.
-                pool = self._pools.get(reader.visible)
+                pool = self._pools.found.get(reader.visible)
                 if pool is not None and reader in pool.readers:
-                    self._forget(pool, reader, "timeout" if now > reader.deadline else "memory", held=True)
-                    self._maintain(pool)
+                    self._pools.forget(pool, reader, "timeout" if now > reader.deadline else "memory", held=True)
+                    self._pools.maintain(pool)
             elif not reader.reniced and now - reader.began > _RENICE_AFTER:
                 reader.renice()
 
     def _bury_idle(self, reader: Reader) -> None:
         with self._lock:
-            pool = self._pools.get(reader.visible)
+            pool = self._pools.found.get(reader.visible)
             if pool is None or reader not in pool.idle:
                 return
             pool.idle.remove(reader)
@@ -456,20 +344,15 @@ class Readers:
             if self._ending.is_set():
                 return
             self._ending.set()
-            for pool in list(self._pools.values()):
+            for pool in list(self._pools.found.values()):
                 for promise in pool.waiting:
                     if promise.set_running_or_notify_cancel():
                         promise.set_exception(_stopping())
-                self._close(pool)
+                self._pools.close(pool)
         self._threads[1].join()
         self._errands.put(None)
         self._threads[0].join()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def listed(visible: Visible | None) -> bool:
-    """Tell whether ``visible`` is so small that its graphs are listed to a common reader."""
-    return visible is not None and not visible.prefixes and len(visible.graphs) <= _LISTED
 
 
 def _stopping() -> StoreUnavailable:

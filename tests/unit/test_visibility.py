@@ -205,15 +205,15 @@ def test_a_restricted_replica_follows_writes_and_new_graphs(restricted: Restrict
 
 def test_restricted_sets_are_bounded(restricted: Restricted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets that are not asked for give way; each is right when it comes back."""
-    from kg.store import readers
+    from kg.store import reader_pools
 
-    monkeypatch.setattr(readers, "SETS", 2)
+    monkeypatch.setattr(reader_pools, "SETS", 2)
     query = f"SELECT ?s {{ ?s <{Q}> ?o }}"
     for name in ("a/-/node/x", "a/-/node/y", "b/-/node/x", "a/-/node/x"):
         assert restricted.ask(query, Visible(prefixes=(BASE + name,)), Dataset()) == sorted(
             [b"s", f"{BASE}{name}".encode()]
         )
-    assert len(restricted.readers.pids) <= 1 + 2 * readers.RESTRICTED
+    assert len(restricted.readers.pids) <= 1 + 2 * reader_pools.RESTRICTED
 
 
 @pytest.mark.parametrize(
