@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import BinaryIO
 
 import pyoxigraph as ox
 
@@ -97,6 +98,28 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
         return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
     triples = scratch.dump(format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()) or b""
     return {None: frozenset(triples.decode().split("\n")[:-1])} if triples else {}
+
+
+def statements(stream: BinaryIO, syntax: Syntax) -> Iterator[tuple[str | None, str]]:
+    """Yield the statements of RDF text as they are read, each with its graph (None is the default graph).
+
+    Literals keep the form in which they are written. Raises ``InvalidDocument`` with line and column where the parser knows them.
+    """
+    try:
+        for quad in ox.parse(stream, format=_FORMATS[syntax.name]):
+            name = quad.graph_name
+            graph = (
+                None
+                if isinstance(name, ox.DefaultGraph)
+                else name.value
+                if isinstance(name, ox.NamedNode)
+                else str(name)
+            )
+            yield graph, f"{quad.triple} ."
+    except SyntaxError as error:
+        raise _invalid(error, syntax) from error
+    except ValueError as error:
+        raise InvalidDocument(f"the {syntax.name} document cannot be read: {error}") from error
 
 
 def ground(update: str, *, base: str) -> dict[str | None, Lines]:

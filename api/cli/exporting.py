@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import gzip
+import io
 import sys
-from collections.abc import Mapping
-from contextlib import closing
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from api.assembly import open_store
 from api.cli.output import progress
 from exporters.remote import RemoteSink
-from exporters.sink import Sink, write
+from exporters.sink import Sink, batched, write
 from kg import connect
 from kg.errors import InvalidDocument, InvalidInput, InvalidSettings
-from kg.exporting import SYNTAXES, graphs_of
-from kg.rdf import JSONLD, NQUADS, Syntax, syntax_named
+from kg.exporting import SYNTAXES
+from kg.importing import graphs
+from kg.rdf import JSONLD, NQUADS, Lines, Syntax, syntax_named
 from kg.settings import Settings
 from kg.store.protocol import GraphWrite
 
@@ -51,7 +55,7 @@ def load(settings: Settings, path: Path, format: str | None, owner: str, *, stor
 
 def _written(sink: Sink, writes: Iterator[GraphWrite]) -> int:
     changed = unchanged = left = 0
-    for batch in batched(writes, _BATCH):
+    for batch in batched(writes):
         written, refused = write(sink, batch)
         same = sum(each.outcome == "unchanged" for each in written)
         changed, unchanged, left = changed + len(written) - same, unchanged + same, left + len(refused)
@@ -65,12 +69,10 @@ def _graphs(path: Path, syntax: Syntax) -> Iterator[tuple[str, Lines]]:
     """Read a file, or stdin, gzipped or not, as it comes."""
     try:
         with ExitStack() as opened:
-            stream = sys.stdin.buffer if str(path) == "-" else opened.enter_context(path.open("rb"))
-            reader = io.BufferedReader(stream)  # type: ignore[type-var]  # stdin is one in the tests only
-            if reader.peek(2)[:2] == b"\x1f\x8b":
-                yield from graphs(cast(BinaryIO, gzip.GzipFile(fileobj=reader)), syntax)
-            else:
-                yield from graphs(reader, syntax)
+            stdin = cast("io.BufferedReader", sys.stdin.buffer)
+            stream = stdin if str(path) == "-" else opened.enter_context(path.open("rb"))
+            packed = stream.peek(2)[:2] == b"\x1f\x8b"
+            yield from graphs(cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream, syntax)
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidDocument(f"{path} cannot be read: {error}") from error
 
