@@ -27,8 +27,11 @@ def show(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any
 
 def save(url: str | None, path: Path, ids: list[str], metric: str, options: Mapping[str, Any]) -> None:
     """Fetch series into a file."""
-    with kg.connect(url) as client, progress.status(f"fetching {len(ids):,} series …"):
-        client.save_history(path, ids, metric, **options)
+    what = f"fetching {len(ids):,} series …"
+    with kg.connect(url) as client, progress.status(what) as status:
+        client.save_history(
+            path, ids, metric, progress=lambda size: status.update(f"{what} {size / 1e6:,.1f} MB"), **options
+        )
     progress.print(f"{path}: {path.stat().st_size:,} bytes", highlight=False)
 
 

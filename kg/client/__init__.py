@@ -218,12 +218,21 @@ class Client(Finding, Updating, Operating):
         return fetch(self, entities and _many(entities), _many(metrics), progress, {**window, **selection})
 
     def save_history(
-        self, path: str | Path, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
+        self,
+        path: str | Path,
+        entities: str | Sequence[str] | None,
+        metrics: str | Sequence[str],
+        *,
+        progress: Callable[[int], None] | None = None,
+        **options: Any,
     ) -> None:
-        """Fetch series into a file (.parquet, .arrow, .csv, .ndjson) as they come, however many there are; options as for ``history``."""
+        """Fetch series into a file (.parquet, .arrow, .csv, .ndjson) as they come, however many there are; options as for ``history``.
+
+        ``progress`` is told how many bytes have been written.
+        """
         from kg.client import telemetry
 
-        telemetry.save(self, Path(path), entities and _many(entities), _many(metrics), options)
+        telemetry.save(self, Path(path), entities and _many(entities), _many(metrics), progress, options)
 
     def explain(
         self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any

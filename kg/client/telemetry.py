@@ -42,7 +42,12 @@ def through_service(
 
 
 def save(
-    client: Client, path: Path, entities: Sequence[str] | None, metrics: Sequence[str], options: Mapping[str, Any]
+    client: Client,
+    path: Path,
+    entities: Sequence[str] | None,
+    metrics: Sequence[str],
+    progress: Progress | None,
+    options: Mapping[str, Any],
 ) -> None:
     """Write what the service streams into a file; the file is there when all of it has come, and only then."""
     form = _SUFFIXES.get(path.suffix.lower())
@@ -53,6 +58,8 @@ def save(
         with unfinished.open("wb") as out:
             for chunk in client.stream(calls.history(entities, metrics, form, **options)):
                 out.write(chunk)
+                if progress:
+                    progress(out.tell())
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)

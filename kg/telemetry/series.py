@@ -54,7 +54,10 @@ class Window:
         except OverflowError as error:
             raise InvalidInput("the window reaches beyond the calendar") from error
         if self.end <= self.start:
-            raise InvalidInput(f"the window ends ({self.end.isoformat()}) before it starts ({self.start.isoformat()})")
+            raise InvalidInput(
+                f"the window ends ({self.end.isoformat()}) before it starts ({self.start.isoformat()})",
+                hint="start is the earlier one; without an end the window ends now",
+            )
         if self.start < _EPOCH:
             raise InvalidInput("the window starts before 1970, where no server has anything")
 

@@ -204,7 +204,10 @@ def test_series_go_into_the_tools_of_forecasters(client: kg.Client) -> None:
 def test_files_are_written_as_they_come(client: kg.Client, service: Service, tmp_path: Path) -> None:
     """A file is there when all of it has come, and only then; its suffix says its format."""
     for suffix in ("parquet", "arrow", "csv", "ndjson"):
-        client.save_history(tmp_path / f"x.{suffix}", LEDGER, "mem_usage", **WINDOW)
+        sizes: list[int] = []
+        client.save_history(tmp_path / f"x.{suffix}", LEDGER, "mem_usage", progress=sizes.append, **WINDOW)
+        assert sizes == sorted(sizes)
+        assert sizes[-1] == (tmp_path / f"x.{suffix}").stat().st_size
     assert pyarrow.parquet.read_table(tmp_path / "x.parquet").num_rows == POINTS
     assert pyarrow.csv.read_csv(tmp_path / "x.csv").num_rows == POINTS
     with pytest.raises(ResourceNotFound):
