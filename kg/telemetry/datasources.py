@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -59,7 +60,8 @@ class Datasource:
     """One server that holds telemetry. ``url`` has no trailing slash and no credentials; ``access`` None: resolve only.
 
     ``labels`` and ``jobs`` map a template's label and job names to this server's ('' drops the job matcher). ``logs`` tells
-    which pods' logs a Loki holds; ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's, and
+    which pods' logs a Loki holds, ``metrics`` whose metrics a Prometheus does, ``namespaces`` whose telemetry at all (patterns; empty:
+    everybody's); ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's, and
     ``series`` tells where in it a template's metric is. ``learns``: the scrape interval is not configured, so the server is asked for it.
     """
 
@@ -73,6 +75,8 @@ class Datasource:
     labels: Mapping[str, str] = field(default_factory=dict)
     jobs: Mapping[str, str] = field(default_factory=dict)
     logs: Literal["all", "injected"] = "all"
+    metrics: Literal["all", "scraped"] = "all"
+    namespaces: tuple[str, ...] = ()
     dashboards: Mapping[str, str] = field(default_factory=dict)
     database: str | None = None
     series: Mapping[str, SeriesSettings] = field(default_factory=dict)
@@ -96,6 +100,8 @@ class Datasource:
             labels=settings.labels,
             jobs=settings.jobs,
             logs=settings.logs,
+            metrics=settings.metrics,
+            namespaces=settings.namespaces,
             dashboards={str(scope): url for scope, url in settings.dashboards.items()},
             database=settings.database,
             series=settings.series,
@@ -106,6 +112,10 @@ class Datasource:
     def discovered(cls, name: str, kind: DatasourceKind, url: str, iris: Iris, domain_iri: str | None) -> Self:
         """Take a datasource found in the cluster; it has default label names and is never fetched from."""
         return cls(name=name, iri=iris.datasource(name), kind=kind, url=clean_url(url), domain=domain_iri)
+
+    def covers(self, namespace: str) -> bool:
+        """Tell whether it holds telemetry of a namespace."""
+        return not self.namespaces or any(fnmatchcase(namespace, each) for each in self.namespaces)
 
     def document(self) -> NodeDocument:
         """Describe the datasource; how to get in (tenant, credential) is not part of it."""

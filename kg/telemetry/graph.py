@@ -45,6 +45,9 @@ _QUERIES = """SELECT ?entity ?query ?datasource WHERE {
 _LOGS = """SELECT ?entity ?datasource WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:logs ; dcat:distribution ?at .
   ?at dcat:accessService ?datasource } LIMIT 100"""
+_HOLDERS = """SELECT DISTINCT ?entity ?datasource WHERE {
+  ?entity drumlin:telemetry ?telemetry . ?telemetry drumlin:signal drumlin:metrics ; dcterms:hasPart ?metric .
+  ?metric dcat:distribution ?at . ?at dcat:accessService ?datasource } LIMIT 100"""
 _RUNS = """?run drumlin:runOf ?pod ; prov:startedAtTime ?start . OPTIONAL { ?run prov:endedAtTime ?end }"""
 _PODS = f"SELECT ?entity ?pod ?start ?end WHERE {{ ?pod drumlin:managedBy ?entity . {_RUNS} FILTER(%s) }} LIMIT {MAX_RUNS + 1}"
 _JOB_PODS = (
@@ -190,6 +193,10 @@ class TelemetryGraph:
     def log_datasources(self, iri: str) -> set[str]:
         """Return the IRIs of the datasources that hold an entity's logs as its graph says."""
         return {row["datasource"] for row in self._ask(_LOGS, iri)}
+
+    def metric_datasources(self, iri: str) -> set[str]:
+        """Return the IRIs of the datasources that hold an entity's metrics as its graph says."""
+        return {row["datasource"] for row in self._ask(_HOLDERS, iri)}
 
     def pods(self, workloads: Sequence[Entity], start: datetime, end: datetime) -> dict[str, tuple[PodRun, ...] | None]:
         """Return the runs of each workload's pods that overlap the span, for a CronJob those of its jobs; None: too many."""

@@ -332,7 +332,23 @@ class Resolver:
                 f"no {kind} datasource is known",
                 hint=f'add [[datasource]] with name, kind = "{kind}" and url to drumlin.toml',
             )
-        return sorted(known, key=lambda each: (each.access is None, each.domain != entity.domain))
+        holding = known if by_hand else self._holding(entity, known)
+        if not holding:
+            raise ResourceNotFound(
+                f"no {kind} datasource holds telemetry of {self.short(entity.iri)}",
+                hint="`metrics` and `namespaces` of [[datasource]] say whose they hold; or name one (datasource=)",
+            )
+        return sorted(holding, key=lambda each: (each.access is None, each.domain != entity.domain))
+
+    def _holding(self, entity: Entity, known: list[Datasource]) -> list[Datasource]:
+        """Leave out the datasources that by their rules hold nothing of an entity: not its namespace, or not what is not scraped."""
+        if entity.namespace is None:
+            return known
+        covering = [each for each in known if each.covers(entity.namespace)]
+        if all(each.metrics == "all" for each in covering):
+            return covering
+        described = self._graph.metric_datasources(entity.describer)
+        return [each for each in covering if each.metrics == "all" or each.iri in described]
 
     def _pods(self, read: _Read, entity: Entity, start: datetime, end: datetime) -> _Chosen:
         """Choose the pods to ask for: exactly those that ran in the span where the graph knows them."""

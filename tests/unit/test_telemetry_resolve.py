@@ -23,6 +23,7 @@ DAY = datetime(2026, 11, 27, tzinfo=UTC)
 CHECKOUT = IRIS.object("prod", "payments", "Deployment", "checkout")
 REINDEX = IRIS.object("prod", "search", "CronJob", "reindex")
 ORDERS = IRIS.object("prod", "payments", "StatefulSet", "orders-db")
+POD = IRIS.object("prod", "payments", "Pod", "checkout-86b96c86dc-bbbbb")
 NODE = IRIS.object("prod", None, "Node", "edge.a-1")
 GNODE = IRIS.domain("glaciation-node1")
 
@@ -407,6 +408,40 @@ def test_logs_of_a_sidecars_loki_need_the_sidecar() -> None:
     with pytest.raises(ResourceNotFound, match="no logging sidecar") as error:
         Resolver(_described(), IRIS, [sidecar]).resolve_logs(CHECKOUT, _window(0, 9))
     assert "injection" in (error.value.hint or "")
+
+
+def test_a_datasource_of_other_namespaces_is_not_asked() -> None:
+    """``namespaces`` of a datasource hold for workloads and for pods alike; nodes are nobody's, and a name decides otherwise."""
+    mine, others = _configured("mine", namespaces=["pay*"]), _configured("others", namespaces=["search"])
+    resolver = Resolver(_store(), IRIS, [others, mine])
+
+    for entity in (CHECKOUT, POD):
+        assert resolver.resolve(entity, "mem_usage", _window(2, 6)).datasource == "mine"
+        assert resolver.resolve(entity, "mem_usage", _window(2, 6), datasource="others").datasource == "others"
+        with pytest.raises(ResourceNotFound, match="no prometheus datasource holds telemetry of prod/payments"):
+            Resolver(_store(), IRIS, [others]).resolve(entity, "mem_usage", _window(2, 6))
+    assert resolver.resolve(NODE, "mem_usage", _window(2, 6)).datasource == "others"
+
+
+def test_what_is_not_scraped_is_not_asked_for_where_only_that_is_held() -> None:
+    """``metrics = "scraped"``: the graph of a pod's workload says whether this Prometheus scrapes it."""
+    scraping = _configured("scraping", metrics="scraped")
+    described = _store(
+        telemetry=describe(
+            Subject(CHECKOUT, "Workload", "prod", "payments", "Deployment", "checkout", pods="x"),
+            Catalogue.shipped(),
+            [scraping],
+            IRIS,
+        )
+    )
+
+    for entity in (CHECKOUT, POD):
+        assert (
+            Resolver(described, IRIS, [scraping]).resolve(entity, "mem_usage", _window(2, 6)).datasource == "scraping"
+        )
+        with pytest.raises(ResourceNotFound, match="holds telemetry of") as error:
+            Resolver(_store(), IRIS, [scraping]).resolve(entity, "mem_usage", _window(2, 6))
+        assert "`metrics`" in (error.value.hint or "")
 
 
 def test_a_window_between_two_points_is_refused() -> None:
