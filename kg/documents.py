@@ -52,7 +52,7 @@ def lines(data: bytes) -> Lines | None:
         return None
     try:
         document = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(document, dict) or document.pop("@context", jsonld.CONTEXT_IRI) != jsonld.CONTEXT_IRI:
         return None
