@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable
 from kg.jsonld import NodeDocument
@@ -261,21 +264,24 @@ def test_forecasts_are_read_like_history(tmp_path: Path) -> None:
 
 
 _SAVING = """
-import sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[2])
-from tests.unit import test_telemetry_forecasts as here
-graph = here._Graph(Path(sys.argv[1]))
-points = here._table([n / 7 for n in range(100_000)])
-while True:
-    print(graph.forecasts.save(points, here.MADE).path, flush=True)
+import itertools, sys
+import pyarrow as pa
+from kg.telemetry import forecast_points
+from kg.telemetry.datasources import Datasource
+server = Datasource("f", "", "parquet", "file://" + sys.argv[1])
+points = pa.table({"ds": pa.array(range(100_000), pa.timestamp("ms", "UTC")), "y": [n / 7 for n in range(100_000)]})
+for number in itertools.count():
+    forecast_points.store(points, server, f"energy/a/{number}.parquet")
+    print(f"energy/a/{number}.parquet", flush=True)
 """
 
 
 def test_a_kill_leaves_no_half_forecast(tmp_path: Path) -> None:
-    """Killed in the middle of saving, every file that has its name is whole, and every forecast that was told is there."""
+    """Killed in the middle of saving, every file that has its name is whole, and all that were told are there."""
     root = str(Path(__file__).resolve().parents[2])
-    process = subprocess.Popen([sys.executable, "-c", _SAVING, str(tmp_path), root], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SAVING, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     told = [process.stdout.readline().strip() for _ in range(3)]
     time.sleep(0.013)  # into the middle of the fourth, wherever that is
@@ -312,3 +318,30 @@ def test_a_forecast_begins_where_its_history_ends() -> None:
     assert seasonal(history, timedelta(hours=2), timedelta(hours=1))["ds"][0].as_py() == NOW
     with pytest.raises(InvalidInput, match="shorter than the step"):
         seasonal(history, timedelta(minutes=5), timedelta(hours=1))
+
+
+@settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 40), st.integers(1, 30)), min_size=1, max_size=5),
+    st.integers(0, 30),
+    st.integers(1, 40),
+)
+def test_each_point_is_of_the_newest_forecast_that_has_it(
+    tmp_path: Path, made: list[tuple[int, int]], first: int, length: int
+) -> None:
+    """Whatever the forecasts cover: in a window every point is the newest one's that has it, and null where none has."""
+    graph = _Graph(tmp_path / uuid.uuid4().hex)
+    hour = timedelta(hours=1)
+    expected: dict[int, float] = {}
+    for number, (start, count) in enumerate(sorted(made)):
+        graph.now = NOW + start * hour
+        table = _table([float(number)] * count, start=graph.now, step=3600)
+        graph.forecasts.save(table, replace(MADE, step=hour, horizon=max(count, 1) * hour))
+        expected |= {start + n: float(number) for n in range(count)}
+    window = Window(NOW + first * hour, NOW + (first + length) * hour)
+    points = [expected.get(n) for n in range(first, first + length + 1)]
+    if all(point is None for point in points):
+        with pytest.raises(ResourceNotFound):
+            graph.forecasts.history([(NODE, "energy_joules")], window)
+    else:
+        assert graph.forecasts.history([(NODE, "energy_joules")], window).table["y"].to_pylist() == points
