@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,12 +18,12 @@ from kg.store import writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import ANY, GraphWrite, Lines
 
-GRAPHS = [f"https://kg.example/id/prod/-/node/{name}" for name in "abcdef"]
+NAMES = "abcdef"
 LINES = st.none() | st.frozensets(
     st.integers(0, 5).map(lambda number: f'<https://kg.example/s> <https://kg.example/p> "{number}" .'), max_size=4
 )
 EXPECTED = st.sampled_from(["any", "any", "any", "absent", "current", "wrong"])
-WRITE = st.tuples(st.sampled_from(GRAPHS), LINES, st.sampled_from(["user", "user", "dump"]), EXPECTED)
+WRITE = st.tuples(st.sampled_from(NAMES), LINES, st.sampled_from(["user", "user", "dump"]), EXPECTED)
 BATCH = st.lists(WRITE, max_size=6, unique_by=lambda write: write[0])
 
 
@@ -72,29 +75,40 @@ def tried(target: Any, writes: list[GraphWrite]) -> Any:
     return found if isinstance(target, Model) else [(each.graph, each.outcome, each.digest) for each in found]
 
 
+@pytest.fixture(scope="module")
+def store() -> Iterator[EmbeddedStore]:
+    """One store for all examples: each has graphs of its own, and opening one takes longer than most examples."""
+    with closing(EmbeddedStore()) as opened:
+        yield opened
+
+
+_NUMBERS = itertools.count()
+
+
 @pytest.mark.parametrize("bulk", [2, 500])
 @given(batches=st.lists(BATCH, max_size=12))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_writes_leaves_what_the_model_says(
-    bulk: int, batches: list[list[tuple[str, Lines | None, str, str]]]
+    store: EmbeddedStore, bulk: int, batches: list[list[tuple[str, Lines | None, str, str]]]
 ) -> None:
     """Graphs, digests, owners, generations, outcomes, refusals and log are the model's, bulk-loaded or not."""
+    root = f"https://kg.example/id/prod/{next(_NUMBERS)}/node/"
+    began = store.generation
+    model = Model(generation=began)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(writer, "BULK", bulk)
         patched.setattr(writer, "CHUNK", 2)
-        store, model = EmbeddedStore(), Model()
-        try:
-            for batch in batches:
-                writes = []
-                for graph, lines, owner, expected in batch:
-                    now = {"any": ANY, "absent": None, "current": model.digest(graph), "wrong": "0" * 32}[expected]
-                    writes.append(GraphWrite(graph, lines, owner, now))
-                assert tried(store, writes) == tried(model, writes)
-            told = {each.graph: (each.owner, each.generation) for each in store.entries()}
-            assert told == {graph: (owner, number) for graph, (_, owner, number) in model.graphs.items()}
-            assert dict(store.export()) == {graph: lines for graph, (lines, _, _) in model.graphs.items()}
-            log = [(each.generation, each.graph, each.owner, each.before, each.after) for each in store.log(0)]
-            assert log == sorted(model.log, key=lambda each: each[:2])
-            assert store.generation == model.generation
-        finally:
-            store.close()
+        for batch in batches:
+            writes = []
+            for name, lines, owner, expected in batch:
+                graph = root + name
+                now = {"any": ANY, "absent": None, "current": model.digest(graph), "wrong": "0" * 32}[expected]
+                writes.append(GraphWrite(graph, lines, owner, now))
+            assert tried(store, writes) == tried(model, writes)
+    told = {each.graph: (each.owner, each.generation) for each in store.entries(prefix=root)}
+    assert told == {graph: (owner, number) for graph, (_, owner, number) in model.graphs.items()}
+    exported = {graph: lines for graph, lines in store.export() if graph.startswith(root)}
+    assert exported == {graph: lines for graph, (lines, _, _) in model.graphs.items()}
+    log = [(each.generation, each.graph, each.owner, each.before, each.after) for each in store.log(began)]
+    assert log == sorted(model.log, key=lambda each: each[:2])
+    assert store.generation == model.generation
