@@ -9,7 +9,7 @@ import asyncio
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import httpx
 
 from kg.client import calls
+from kg.client.asking import Asking, many
 from kg.client.calls import Call, raise_for_problem
-from kg.client.entities import Identity, Metric, Summary, metrics_of
+from kg.client.entities import Identity, Metric, Summary
 from kg.client.finding import AsyncFinding, Finding
 from kg.client.graphs import AsyncSubgraph, Subgraph
 from kg.client.operating import Operating
-from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
-from kg.errors import ResourceNotFound, SourceUnavailable
-from kg.store.protocol import GraphWrite
+from kg.client.workloads import AsyncWorkload, Workload
+from kg.errors import SourceUnavailable
 
 if TYPE_CHECKING:
     from kg.client.forecasts import AsyncForecasts, Forecasts
@@ -47,7 +47,6 @@ __all__ = [
 
 T = TypeVar("T")
 DEFAULT_URL = "http://localhost:8080"
-_TRIES = 3
 _BUSY = (429, 503)
 
 
@@ -73,10 +72,16 @@ def _unreachable(url: httpx.URL, error: httpx.HTTPError) -> SourceUnavailable:
     )
 
 
-class Client(Finding, Updating, Operating):
-    """A connection to a service at ``url``; ``timeout`` is in seconds and bounds one request. Use it as a context manager."""
+class Client(Finding, Updating, Asking, Operating):
+    """A connection to a service at ``url``; use it as a context manager.
 
-    def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
+    ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s; what is known to take long has a bound of its
+    own). A request that is safe to repeat is repeated up to ``retries`` times when the service is busy (429, 503: after what its
+    ``Retry-After`` says) or the connection breaks, never when it is only slow.
+    """
+
+    def __init__(self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2) -> None:
+        self._retries = retries
         self._http = httpx.Client(**_options(url, timeout))
 
     def __enter__(self) -> Self:
@@ -98,8 +103,8 @@ class Client(Finding, Updating, Operating):
 
     def run(self, call: Call[T]) -> T:
         """Carry out one call; repeats it when the service is busy or the connection breaks, if that is safe."""
-        for attempt in range(_TRIES):
-            last = attempt == _TRIES - 1 or not call.repeatable
+        for attempt in range(self._retries + 1):
+            last = attempt == self._retries or not call.repeatable
             response = None
             try:
                 response = self._http.request(
@@ -118,10 +123,6 @@ class Client(Finding, Updating, Operating):
                 return call.read(response)
             time.sleep(_pause(attempt, response))
         raise AssertionError("unreachable")
-
-    def sparql(self, query: str) -> Any:
-        """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
-        return self.run(calls.sparql(query))
 
     def subgraph(self, id: str) -> Subgraph:
         """Return a handle on one entity's graph; nothing is sent yet."""
@@ -162,34 +163,6 @@ class Client(Finding, Updating, Operating):
         document = self.subgraph(id).get()
         return Workload(self, Identity.of(document), document)
 
-    def resolve(
-        self,
-        entity: str,
-        metric: str,
-        *,
-        last: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        step: str | None = None,
-        datasource: str | None = None,
-        query: str | None = None,
-    ) -> Resolved:
-        """Resolve a metric of an entity: endpoint, exact query, unit, curl line; ``query`` is PromQL of your own, limited to the entity.
-
-        ``.prometheus()`` of the answer is for jobs that use prometheus-api-client.
-        """
-        return self.run(
-            calls.resolve(
-                entity, metric, last=last, start=start, end=end, step=step, datasource=datasource, query=query
-            )
-        )
-
-    def resolve_many(
-        self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
-    ) -> list[Resolved]:
-        """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
-        return self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
-
     def history(
         self,
         entities: str | Sequence[str] | None = None,
@@ -215,7 +188,7 @@ class Client(Finding, Updating, Operating):
 
         window = {"last": last, "start": start, "end": end, "step": step, "gaps": gaps, "datasource": datasource}
         fetch = telemetry.direct if via == "direct" else telemetry.through_service
-        return fetch(self, entities and _many(entities), _many(metrics), progress, {**window, **selection})
+        return fetch(self, entities and many(entities), many(metrics), progress, {**window, **selection})
 
     def save_history(
         self,
@@ -232,39 +205,7 @@ class Client(Finding, Updating, Operating):
         """
         from kg.client import telemetry
 
-        telemetry.save(self, Path(path), entities and _many(entities), _many(metrics), progress, options)
-
-    def explain(
-        self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
-    ) -> dict[str, Any]:
-        """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
-        return self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
-
-    def logs(
-        self,
-        entity: str,
-        *,
-        last: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        filter: str | None = None,
-        limit: int = 1000,
-        direction: Literal["backward", "forward"] = "backward",
-    ) -> list[dict[str, Any]]:
-        """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
-
-        ``filter`` keeps those that contain a text.
-        """
-        options = {"last": last, "start": start, "end": end, "filter": filter, "limit": limit, "direction": direction}
-        return self.run(calls.logs(entity, **options))[:-1]
-
-    def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
-        """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
-        return self.run(calls.datasources(name, probe=probe))
-
-    def import_datasources(self, grafana: str) -> list[dict[str, Any]]:
-        """Write a graph for each datasource of a configured Grafana; returns what became of each: ``name``, ``outcome``, ``id``."""
-        return self.run(calls.import_datasources(grafana))
+        telemetry.save(self, Path(path), entities and many(entities), many(metrics), progress, options)
 
     @property
     def forecasts(self) -> Forecasts:
@@ -272,21 +213,6 @@ class Client(Finding, Updating, Operating):
         from kg.client.forecasts import Forecasts
 
         return Forecasts(self)
-
-    def ready(self) -> dict[str, Any]:
-        """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
-        return self.run(calls.ready())
-
-    def about(self) -> dict[str, Any]:
-        """Ask the service who it is: ``base``, ``cluster``, ``version``."""
-        return self.run(calls.about())
-
-    def apply(self, writes: Sequence[GraphWrite], *, atomic: bool = False) -> list[dict[str, Any]]:
-        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``.
-
-        ``atomic``: all or none, and a refused write raises.
-        """
-        return self.run(calls.write_subgraphs(writes, atomic=atomic))
 
     def export(self, syntax: str = "nquads", **narrowed: str) -> Iterator[bytes]:
         """Stream graphs of one generation as nquads, jsonld, trig or turtle; ``narrowed`` by type, domain, namespace, owner, prefix."""
@@ -312,10 +238,11 @@ class Client(Finding, Updating, Operating):
             raise _unreachable(self._http.base_url, error) from error
 
 
-class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
+class AsyncClient(AsyncFinding, AsyncUpdating, Asking, Operating):
     """The asynchronous twin of ``Client``."""
 
-    def __init__(self, url: str | None = None, *, timeout: float = 60.0) -> None:
+    def __init__(self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2) -> None:
+        self._retries = retries
         self._http = httpx.AsyncClient(**_options(url, timeout))
 
     async def __aenter__(self) -> Self:
@@ -337,8 +264,8 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
 
     async def run(self, call: Call[T]) -> T:
         """Carry out one call; repeats it when the service is busy or the connection breaks, if that is safe."""
-        for attempt in range(_TRIES):
-            last = attempt == _TRIES - 1 or not call.repeatable
+        for attempt in range(self._retries + 1):
+            last = attempt == self._retries or not call.repeatable
             response = None
             try:
                 response = await self._http.request(
@@ -357,10 +284,6 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
                 return call.read(response)
             await asyncio.sleep(_pause(attempt, response))
         raise AssertionError("unreachable")
-
-    async def sparql(self, query: str) -> Any:
-        """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
-        return await self.run(calls.sparql(query))
 
     def subgraph(self, id: str) -> AsyncSubgraph:
         """Return a handle on one entity's graph; nothing is sent yet."""
@@ -402,34 +325,6 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
         document = await self.subgraph(id).get()
         return AsyncWorkload(self, Identity.of(document), document)
 
-    async def resolve(
-        self,
-        entity: str,
-        metric: str,
-        *,
-        last: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        step: str | None = None,
-        datasource: str | None = None,
-        query: str | None = None,
-    ) -> Resolved:
-        """Resolve a metric of an entity: endpoint, exact query, unit, curl line; ``query`` is PromQL of your own, limited to the entity.
-
-        ``.prometheus()`` of the answer is for jobs that use prometheus-api-client.
-        """
-        return await self.run(
-            calls.resolve(
-                entity, metric, last=last, start=start, end=end, step=step, datasource=datasource, query=query
-            )
-        )
-
-    async def resolve_many(
-        self, entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
-    ) -> list[Resolved]:
-        """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
-        return await self.run(calls.resolve_many(_many(entities), _many(metrics), **options))
-
     async def history(
         self,
         entities: str | Sequence[str] | None = None,
@@ -452,40 +347,8 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
             "gaps": gaps,
             "datasource": datasource,
         }
-        call = calls.history(entities and _many(entities), _many(metrics), **{**window, **selection})
+        call = calls.history(entities and many(entities), many(metrics), **{**window, **selection})
         return _series(await self.run(call))
-
-    async def explain(
-        self, entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
-    ) -> dict[str, Any]:
-        """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
-        return await self.run(calls.explain(entities and _many(entities), _many(metrics), **options))
-
-    async def logs(
-        self,
-        entity: str,
-        *,
-        last: str | None = None,
-        start: str | None = None,
-        end: str | None = None,
-        filter: str | None = None,
-        limit: int = 1000,
-        direction: Literal["backward", "forward"] = "backward",
-    ) -> list[dict[str, Any]]:
-        """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
-
-        ``filter`` keeps those that contain a text.
-        """
-        options = {"last": last, "start": start, "end": end, "filter": filter, "limit": limit, "direction": direction}
-        return (await self.run(calls.logs(entity, **options)))[:-1]
-
-    async def datasources(self, name: str | None = None, *, probe: bool = True) -> list[dict[str, Any]]:
-        """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
-        return await self.run(calls.datasources(name, probe=probe))
-
-    async def import_datasources(self, grafana: str) -> list[dict[str, Any]]:
-        """Write a graph for each datasource of a configured Grafana; returns what became of each: ``name``, ``outcome``, ``id``."""
-        return await self.run(calls.import_datasources(grafana))
 
     @property
     def forecasts(self) -> AsyncForecasts:
@@ -493,21 +356,6 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
         from kg.client.forecasts import AsyncForecasts
 
         return AsyncForecasts(self)
-
-    async def ready(self) -> dict[str, Any]:
-        """Return the state of the service; raises ``StoreUnavailable`` while its source is still being read."""
-        return await self.run(calls.ready())
-
-    async def about(self) -> dict[str, Any]:
-        """Ask the service who it is: ``base``, ``cluster``, ``version``."""
-        return await self.run(calls.about())
-
-    async def apply(self, writes: Sequence[GraphWrite], *, atomic: bool = False) -> list[dict[str, Any]]:
-        """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``.
-
-        ``atomic``: all or none, and a refused write raises.
-        """
-        return await self.run(calls.write_subgraphs(writes, atomic=atomic))
 
     async def export(self, syntax: str = "nquads", **narrowed: str) -> AsyncIterator[bytes]:
         """Stream graphs of one generation as nquads, jsonld, trig or turtle; ``narrowed`` by type, domain, namespace, owner, prefix."""
@@ -522,83 +370,6 @@ class AsyncClient(AsyncFinding, AsyncUpdating, Operating):
                     yield chunk
         except httpx.TransportError as error:
             raise _unreachable(self._http.base_url, error) from error
-
-
-class Workload:
-    """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
-
-    def __init__(self, client: Client, identity: Identity, document: dict[str, Any] | None = None) -> None:
-        self._client = client
-        self._document = document
-        self.id, self.iri, self.name = identity.id, identity.iri, identity.name
-        self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.id}>"
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The whole graph as a nested JSON-LD document (fetched once)."""
-        if self._document is None:
-            self._document = self._client.subgraph(self.id).get()
-        return self._document
-
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        """Its metrics by name, each with unit and query."""
-        return metrics_of(self.document)
-
-    def resolve(self, metric: str, **window: Any) -> Resolved:
-        """Resolve one of its metrics; see ``Client.resolve``."""
-        return self._client.resolve(self.id, _known(metric, self.metrics, self.id), **window)
-
-    def history(self, *metrics: str, **window: Any) -> Series:
-        """Fetch some of its metrics (all when none is named); see ``Client.history``."""
-        names = [_known(metric, self.metrics, self.id) for metric in metrics] or list(self.metrics)
-        return self._client.history(self.id, names, **window)
-
-
-class AsyncWorkload:
-    """The asynchronous twin of ``Workload``; ``load`` fetches the document."""
-
-    def __init__(self, client: AsyncClient, identity: Identity, document: dict[str, Any] | None = None) -> None:
-        self._client = client
-        self._document = document
-        self.id, self.iri, self.name = identity.id, identity.iri, identity.name
-        self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.id}>"
-
-    async def load(self) -> dict[str, Any]:
-        """Return the whole graph as a nested JSON-LD document (fetched once)."""
-        if self._document is None:
-            self._document = await self._client.subgraph(self.id).get()
-        return self._document
-
-    async def metrics(self) -> dict[str, Metric]:
-        """Return its metrics by name, each with unit and query."""
-        return metrics_of(await self.load())
-
-    async def resolve(self, metric: str, **window: Any) -> Resolved:
-        """Resolve one of its metrics; see ``AsyncClient.resolve``."""
-        return await self._client.resolve(self.id, _known(metric, await self.metrics(), self.id), **window)
-
-    async def history(self, *metrics: str, **window: Any) -> Series:
-        """Fetch some of its metrics (all when none is named); see ``AsyncClient.history``."""
-        known = await self.metrics()
-        names = [_known(metric, known, self.id) for metric in metrics] or list(known)
-        return await self._client.history(self.id, names, **window)
-
-
-def _many(value: str | Sequence[str]) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
-def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:
-    if metric not in metrics:
-        raise ResourceNotFound(f"{id} has no metric {metric!r}", hint=f"it has {', '.join(sorted(metrics)) or 'none'}")
-    return metric
 
 
 def _series(data: bytes) -> Series:

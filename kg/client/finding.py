@@ -15,7 +15,6 @@ import msgspec
 
 from kg.client import calls
 from kg.client.calls import Call, raise_for_problem
-from kg.client.rows import Rows
 from kg.errors import SourceUnavailable, StoreUnavailable
 
 T = TypeVar("T")
@@ -68,24 +67,6 @@ class Finding:
 
     _http: httpx.Client
 
-    def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
-
-    def search(
-        self, text: str = "", *, limit: int = 50, cursor: str = "", sort: str = "relevance", **filters: Values
-    ) -> dict[str, Any]:
-        """Search entities by words and filters (``type="Pod", namespace=["a", "b"]``): a page with ``items``, ``total``, ``facets``."""
-        return self.run(calls.search(text, filters, limit=limit, cursor=cursor, sort=sort))
-
-    def queries(self) -> list[dict[str, Any]]:
-        """List the saved queries: name, title, parameters, columns."""
-        return self.run(calls.queries())
-
-    def query(self, name: str, **parameters: Any) -> Rows:
-        """Ask a saved query."""
-        return self.run(calls.query(name, parameters))
-
     def changes(
         self,
         since: str | int | None = None,
@@ -125,24 +106,6 @@ class AsyncFinding:
     """The asynchronous twin of ``Finding``."""
 
     _http: httpx.AsyncClient
-
-    async def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
-
-    async def search(
-        self, text: str = "", *, limit: int = 50, cursor: str = "", sort: str = "relevance", **filters: Values
-    ) -> dict[str, Any]:
-        """Search entities by words and filters; see ``Finding.search``."""
-        return await self.run(calls.search(text, filters, limit=limit, cursor=cursor, sort=sort))
-
-    async def queries(self) -> list[dict[str, Any]]:
-        """List the saved queries: name, title, parameters, columns."""
-        return await self.run(calls.queries())
-
-    async def query(self, name: str, **parameters: Any) -> Rows:
-        """Ask a saved query."""
-        return await self.run(calls.query(name, parameters))
 
     async def changes(
         self,

@@ -1,95 +1,66 @@
-"""One entity's graph at a service, in a client's hands."""
+"""One entity's graph at a service, in a client's hands; each operation is one definition for both kinds of handle."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kg.client import calls
+from kg.client.calls import Call
+from kg.client.operation import AwaitingHandle, BlockingHandle, operation_on
 
-if TYPE_CHECKING:
-    from kg.client import AsyncClient, Client
+Document = Mapping[str, Any] | str | bytes
 
 
-class Subgraph:
+def _text(id: str, syntax: str = "turtle") -> Call[str]:
+    """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
+    return calls.get_subgraph_text(id, syntax)
+
+
+def _put(id: str, document: Document, *, syntax: str = "jsonld", if_match: str | None = None) -> Call[str]:
+    """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
+    return calls.put_subgraph(id, document, syntax, if_match)
+
+
+def _create(id: str, document: Document, *, syntax: str = "jsonld") -> Call[str]:
+    """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
+    return calls.create_subgraph(id, document, syntax)
+
+
+def _delete(id: str, *, if_match: str | None = None) -> Call[None]:
+    """Delete the entity; a tombstone remains."""
+    return calls.delete_subgraph(id, if_match)
+
+
+def _patch(id: str, patch: Mapping[str, Any] | str, *, if_match: str | None = None) -> Call[str]:
+    """Change a part of the graph and return its ETag: a merge-patch (None removes, lists replace) or ground SPARQL Update."""
+    return calls.patch_subgraph(id, patch, if_match)
+
+
+def _frame(id: str, frame: str | Mapping[str, Any], *, depth: int = 0) -> Call[dict[str, Any]]:
+    """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own."""
+    return calls.frame_subgraph(id, frame, depth)
+
+
+def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list[dict[str, Any]]]:
+    """Return the graph and those up to ``depth`` links away (0 to 3), each as a nested document; the own one comes first."""
+    return calls.around_subgraph(id, depth, include)
+
+
+class _Operations:
+    get = operation_on(calls.get_subgraph)
+    text = operation_on(_text)
+    put = operation_on(_put)
+    create = operation_on(_create)
+    delete = operation_on(_delete)
+    patch = operation_on(_patch)
+    frame = operation_on(_frame)
+    around = operation_on(_around)
+
+
+class Subgraph(BlockingHandle, _Operations):
     """One entity's graph at a service."""
 
-    def __init__(self, client: Client, id: str) -> None:
-        self._client = client
-        self.id = id
 
-    def get(self) -> dict[str, Any]:
-        """Return the graph as a nested JSON-LD document."""
-        return self._client.run(calls.get_subgraph(self.id))
-
-    def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
-        return self._client.run(calls.get_subgraph_text(self.id, syntax))
-
-    def put(
-        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
-    ) -> str:
-        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
-        return self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
-
-    def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
-        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
-        return self._client.run(calls.create_subgraph(self.id, document, syntax))
-
-    def delete(self, *, if_match: str | None = None) -> None:
-        """Delete the entity; a tombstone remains."""
-        self._client.run(calls.delete_subgraph(self.id, if_match))
-
-    def patch(self, patch: Mapping[str, Any] | str, *, if_match: str | None = None) -> str:
-        """Change a part of the graph and return its ETag: a merge-patch (None removes, lists replace) or ground SPARQL Update."""
-        return self._client.run(calls.patch_subgraph(self.id, patch, if_match))
-
-    def frame(self, frame: str | Mapping[str, Any], *, depth: int = 0) -> dict[str, Any]:
-        """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own."""
-        return self._client.run(calls.frame_subgraph(self.id, frame, depth))
-
-    def around(self, depth: int = 1, *, include: str | None = None) -> list[dict[str, Any]]:
-        """Return the graph and those up to ``depth`` links away (0 to 3), each as a nested document; the own one comes first."""
-        return self._client.run(calls.around_subgraph(self.id, depth, include))
-
-
-class AsyncSubgraph:
+class AsyncSubgraph(AwaitingHandle, _Operations):
     """The asynchronous twin of ``Subgraph``."""
-
-    def __init__(self, client: AsyncClient, id: str) -> None:
-        self._client = client
-        self.id = id
-
-    async def get(self) -> dict[str, Any]:
-        """Return the graph as a nested JSON-LD document."""
-        return await self._client.run(calls.get_subgraph(self.id))
-
-    async def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
-        return await self._client.run(calls.get_subgraph_text(self.id, syntax))
-
-    async def put(
-        self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld", if_match: str | None = None
-    ) -> str:
-        """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
-        return await self._client.run(calls.put_subgraph(self.id, document, syntax, if_match))
-
-    async def create(self, document: Mapping[str, Any] | str | bytes, *, syntax: str = "jsonld") -> str:
-        """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
-        return await self._client.run(calls.create_subgraph(self.id, document, syntax))
-
-    async def delete(self, *, if_match: str | None = None) -> None:
-        """Delete the entity; a tombstone remains."""
-        await self._client.run(calls.delete_subgraph(self.id, if_match))
-
-    async def patch(self, patch: Mapping[str, Any] | str, *, if_match: str | None = None) -> str:
-        """Change a part of the graph and return its ETag: a merge-patch (None removes, lists replace) or ground SPARQL Update."""
-        return await self._client.run(calls.patch_subgraph(self.id, patch, if_match))
-
-    async def frame(self, frame: str | Mapping[str, Any], *, depth: int = 0) -> dict[str, Any]:
-        """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own."""
-        return await self._client.run(calls.frame_subgraph(self.id, frame, depth))
-
-    async def around(self, depth: int = 1, *, include: str | None = None) -> list[dict[str, Any]]:
-        """Return the graph and those up to ``depth`` links away (0 to 3), each as a nested document; the own one comes first."""
-        return await self._client.run(calls.around_subgraph(self.id, depth, include))

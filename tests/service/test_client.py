@@ -7,14 +7,18 @@ import inspect
 import socket
 import subprocess
 import sys
+import threading
+import time
 import uuid
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import kg
-from kg.client import AsyncClient, AsyncSubgraph, AsyncWorkload, Client, Subgraph, Workload
+from kg.client import AsyncClient, AsyncWorkload, Client, Workload
 from kg.client.finding import AsyncFinding, Finding
 from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
 from kg.errors import (
@@ -28,6 +32,7 @@ from kg.errors import (
     ResourceNotFound,
     ShapeViolation,
     SourceUnavailable,
+    StoreUnavailable,
 )
 from kg.store.protocol import GraphWrite
 from tests.service.conftest import Service, serving
@@ -132,6 +137,76 @@ def test_no_service_is_a_clear_error() -> None:
     with kg.connect("http://127.0.0.1:9") as client, pytest.raises(SourceUnavailable, match="127.0.0.1:9") as failed:
         client.workloads()
     assert "drumlin serve" in str(failed.value.hint)
+
+
+class Busy(BaseHTTPRequestHandler):
+    """Answers 503 as often as it is told to, then 200; or not at all."""
+
+    refusals = 0
+    seconds = 0.0
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """Answer a reading request."""
+        type(self).asked.append(self.path)
+        time.sleep(self.seconds)
+        type(self).refusals -= 1
+        body = b'{"status": "alive"}'
+        self.send_response(503 if self.refusals >= 0 else 200)
+        self.send_header("Retry-After", "0")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def busy() -> Iterator[str]:
+    """A service that is busy, by its address."""
+    Busy.asked, Busy.seconds = [], 0.0
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_busy_service_is_asked_again_as_often_as_is_said(busy: str) -> None:
+    """Two times more by default, ``retries`` otherwise; what is not safe to repeat is not repeated; by both clients."""
+    Busy.refusals = 2
+    with kg.connect(busy) as client:
+        assert client.about()["status"] == "alive"
+        assert len(Busy.asked) == 3
+        Busy.refusals, Busy.asked = 9, []
+        with pytest.raises(StoreUnavailable):
+            client.about()
+        assert len(Busy.asked) == 3
+        with pytest.raises(StoreUnavailable):
+            client.optimize()
+        assert len(Busy.asked) == 4
+
+    async def ask(retries: int) -> None:
+        Busy.refusals, Busy.asked = 9, []
+        async with kg.connect_async(busy, retries=retries) as other:
+            with pytest.raises(StoreUnavailable):
+                await other.about()
+        assert len(Busy.asked) == retries + 1
+
+    asyncio.run(ask(0))
+    asyncio.run(ask(1))
+
+
+def test_a_slow_service_is_given_up_and_not_asked_again(busy: str) -> None:
+    """Past the time-out there is one clear error, and the request, which may be under way still, is not sent twice."""
+    Busy.refusals, Busy.seconds = 0, 0.6
+    with kg.connect(busy, timeout=0.2) as client, pytest.raises(SourceUnavailable, match="no answer"):
+        client.about()
+    assert len(Busy.asked) == 1
 
 
 def test_the_asynchronous_twin_does_the_same(service: Service) -> None:
@@ -312,7 +387,6 @@ def test_the_twin_finds_and_follows_too(service: Service) -> None:
     ("plain", "twin"),
     [
         (Client, AsyncClient),
-        (Subgraph, AsyncSubgraph),
         (Workload, AsyncWorkload),
         (Finding, AsyncFinding),
         (Updating, AsyncUpdating),
