@@ -99,7 +99,7 @@ def test_a_watch_list_without_its_end_falls_back_to_pages(cluster: Cluster, fake
 
 
 def test_pages_are_handed_on_one_by_one(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kube-state-metrics#2302: the first page is consumed while the second has not come, so memory is a page, not a list."""
+    """kube-state-metrics#2302, kr8s#726: the first page is consumed while the second has not come, so memory is a page, not a list."""
     fake.watch_list = False
     for number in range(4):
         cluster.create(PODS, f"p{number}")
@@ -156,7 +156,7 @@ def test_half_a_page_is_no_page(cluster: Cluster, fake: FakeApiServer, action: s
 
 
 def test_thousands_of_objects_are_listed_in_seconds(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kubernetes-client/python#2284: 3,661 ReplicaSets took 30 s of model building there."""
+    """kubernetes-client/python#2284, #1867, #1921: 3,661 ReplicaSets took 30 s of model building there."""
     for number in range(3661):
         fake.state.create(fake.state.named("replicasets"), "default", {"metadata": {"name": f"rs-{number}"}})
     fake.watch_list = False
@@ -170,7 +170,7 @@ def test_thousands_of_objects_are_listed_in_seconds(cluster: Cluster, fake: Fake
 
 
 def test_a_watch_that_ends_is_opened_again_where_it_ended(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kubernetes-client/python#728, kubernetes_asyncio#135: the server's timeout is no end, and nothing is listed again."""
+    """kubernetes-client/python#728, #124, kubernetes_asyncio#135, #325: the server's timeout is no end, and nothing is listed again."""
     with following(cluster, timing=replace(FAST, watch=(1, 1))) as seen:
         seen.until_synced(PODS)
         seen.until(lambda: watches(fake) >= 3)

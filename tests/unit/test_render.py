@@ -18,7 +18,7 @@ from exporters.kubernetes.render.images import digest_in, tag_in
 from kg.jsonld import inline
 from kg.rdf import JSONLD, Lines, parse
 from kg.validation import validate
-from tests.unit.rendering import CONTRACT, around, follow, gone, upserted
+from tests.unit.rendering import CONTRACT, around, follow, gone, manifest, upserted
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "render").glob("*.json"))
 OURS = [path for path in GOLDEN if not path.stem.startswith("contract-")]
@@ -125,6 +125,20 @@ def test_an_application_is_part_of_what_its_installer_says(
     ]
     assert found == ([group] if group else [])
     assert "never read" not in sink.text()
+
+
+def test_old_revisions_cost_no_more_than_their_names() -> None:
+    """opentelemetry-collector-contrib#44407: hundreds of thousands of old ReplicaSets are kept without their templates."""
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u-web", "controller": True}
+    document = {
+        "kind": "ReplicaSet",
+        "metadata": {"name": "web-1", "namespace": "shop", "uid": "u-1"},
+        "spec": {"replicas": 2, "template": {"spec": {"containers": [{"name": "main", "image": "shop:1"}]}}},
+    }
+    revision = manifest({**document, "metadata": {**document["metadata"], "ownerReferences": [owner]}})
+
+    assert manifest(document).spec.template.spec.containers
+    assert revision.spec == type(revision.spec)()
 
 
 AMOUNT = st.none() | st.integers(0, 4000).map(lambda milli: f"{milli}m")

@@ -23,10 +23,18 @@ class ReplicaSetSpec(msgspec.Struct, frozen=True, gc=False):
     template: PodTemplate = PodTemplate()
 
 
+_NO_SPEC = ReplicaSetSpec()
+
+
 class ReplicaSet(Installed, frozen=True, kw_only=True):
     """What is taken from a ReplicaSet."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()
+
+    def __post_init__(self) -> None:
+        """Let go of the template of a revision: clusters keep ten old ones of each Deployment, and none is rendered."""
+        if controller(self.metadata):
+            msgspec.structs.force_setattr(self, "spec", _NO_SPEC)
 
 
 def render_replicaset(replicaset: ReplicaSet, context: Context) -> NodeDocument | None:
