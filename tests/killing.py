@@ -34,10 +34,10 @@ from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from kg.store.pruning import Kept
 
-pruning.EVERY, pruning.STEP = 32, 100
+pruning.EVERY, pruning.STEP = 8, 40
 writer.BULK, writer.CHUNK, writer.FLUSH_BYTES = 20, 7, 64 * 1024
 life = sys.argv[2]
-kept = Kept(timedelta(days=1), 400_000) if int(life) % 2 else None
+kept = Kept(timedelta(0), 1 << 30) if int(life) % 2 else None  # what may go goes
 store = EmbeddedStore(Path(sys.argv[1]), kept=kept)
 
 def lines(graph, value):
@@ -175,13 +175,14 @@ def agree(store: EmbeddedStore) -> None:
     assert {graph: after for graph, after in latest.items() if after} | before == entries
 
 
-def kill_often(directory: Path, kills: int, seed: int) -> tuple[int, int, float]:
+def kill_often(directory: Path, kills: int, seed: int) -> tuple[int, int, int, float]:
     """Kill a writer ``kills`` times and check each time.
 
-    Returns the writes that were acknowledged, the final generation, and the longest time that opening took, in seconds.
+    Returns the writes that were acknowledged, the oldest generation that the log tells at the end, the last one, and the longest time
+    that opening took, in seconds.
     """
     moments = random.Random(seed)
-    acknowledged = counted = generation = 0
+    acknowledged = counted = generation = oldest = 0
     slowest = 0.0
     for life in range(kills):
         told = killed(directory, life, moments)
@@ -191,11 +192,11 @@ def kill_often(directory: Path, kills: int, seed: int) -> tuple[int, int, float]
         slowest = max(slowest, time.perf_counter() - began)
         try:
             assert store.generation >= generation
-            generation = store.generation
+            generation, oldest = store.generation, store.oldest
             counted = check(store, life, told, counted)
             if life % 5 == 4:
                 agree(store)
         finally:
             store.close()
     shutil.rmtree(f"{directory}-copy", ignore_errors=True)
-    return acknowledged, generation, slowest
+    return acknowledged, oldest, generation, slowest

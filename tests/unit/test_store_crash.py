@@ -11,10 +11,11 @@ KILLS = 20
 
 
 def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """After each of many kills amid batches, bulk loads and checkpoints, log, entries and engine agree and every acknowledgement holds."""
-    acknowledged, _, _ = kill_often(tmp_path / "store", KILLS, seed=1)
+    """After each of many kills amid batches, bulk loads, checkpoints and pruning, log, entries and engine agree and every acknowledgement holds."""
+    acknowledged, oldest, _, _ = kill_often(tmp_path / "store", KILLS, seed=1)
 
     assert acknowledged > KILLS
+    assert oldest > 1  # the log was shortened meanwhile
 
 
 def test_a_killed_backup_or_restore_is_taken_for_none(tmp_path: Path) -> None:
