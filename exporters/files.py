@@ -55,6 +55,8 @@ class Files:
         except OSError as error:
             raise InvalidSettings(f"{directory} cannot be exported to: {error.strerror}") from error
         self.path = directory / f"drumlin{syntax.suffix}.gz"
+        for unfinished in directory.glob(f".{self.path.name}-*"):  # of a life that was killed
+            unfinished.unlink(missing_ok=True)
         self._store = store
         self._iris = iris
         self._syntax = syntax

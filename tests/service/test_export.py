@@ -5,14 +5,17 @@ from __future__ import annotations
 import gzip
 import json
 import time
+from collections import deque
 from pathlib import Path
 
 import httpx
 import pytest
 
+import kg
 from kg import exporting, rdf
+from kg.errors import SourceUnavailable
 from kg.store.embedded import EmbeddedStore
-from tests.service.conftest import BASE, Service, drumlin, serving, until_ready
+from tests.service.conftest import BASE, SAMPLE, Service, drumlin, serving, until_ready
 
 
 @pytest.mark.parametrize("syntax", ["nquads", "trig", "jsonld"])
@@ -89,6 +92,21 @@ def test_a_framed_dump_is_json_ld(service: Service) -> None:
     told = drumlin("dump", "--url", service.url, "--frame", "Node", "--prefix", "prod/-/node/edge-a-1")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["@graph"][0]["@graph"][0]["name"] == "edge-a-1"
+
+
+def test_an_export_that_is_cut_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    """``kill -9`` in the middle: the client raises instead of ending early; what a file export left is removed at the next start."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".drumlin.nq.gz-abc").write_bytes(b"half")
+    with serving("--source", f"dump:{SAMPLE}", "--export-to", str(out)) as running, kg.connect(running.url) as client:
+        until_ready(running)
+        assert not (out / ".drumlin.nq.gz-abc").exists()
+        chunks = client.export("jsonld", frame="each")
+        assert next(chunks)
+        running.process.kill()
+        with pytest.raises(SourceUnavailable):
+            deque(chunks, maxlen=0)
 
 
 def test_a_service_exports_into_a_directory(tmp_path: Path) -> None:
