@@ -1,0 +1,205 @@
+"""Queries that stand in line at one reader: each gets its own answer, and nobody pays for the one before."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from kg.errors import DrumlinError, QueryRejected, ReaderLost
+from kg.store import reader_lines
+from kg.store.embedded import EmbeddedStore
+from kg.store.protocol import GraphWrite
+from kg.store.reader_answers import Asking
+from kg.store.readers import Readers
+
+CSV = "text/csv"
+BASE = "https://kg.example/id/prod/-/node/"
+RUNAWAY = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
+PATIENCE = 30.0
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
+    """Four hundred graphs of one line, whose number is their value."""
+    opened = EmbeddedStore(tmp_path_factory.mktemp("lines"))
+    opened.apply([put(number, number) for number in range(400)])
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module", params=[1, 2], ids=["one reader", "two readers"])
+def asking(store: EmbeddedStore, request: pytest.FixtureRequest) -> Iterator[Asking]:
+    """Readers of that store."""
+    readers = Readers(store, store.directory / f"readers-{request.param}", count=request.param)
+    yield Asking(readers, timeout=PATIENCE)
+    readers.close()
+
+
+def put(number: int, value: int) -> GraphWrite:
+    """Write a graph of one line."""
+    return GraphWrite(f"{BASE}n{number}", frozenset({f'<{BASE}n{number}> <https://kg.example/p> "{value}" .'}), "user")
+
+
+async def value_of(asking: Asking, number: int) -> str:
+    """Ask for the value of one graph."""
+    query = f"SELECT ?o {{ <{BASE}n{number}> <https://kg.example/p> ?o }}"
+    chunks = await asking.ask(asking.question(query, media_type=CSV))
+    whole = chunks.whole()
+    assert whole is not None
+    return whole.decode().splitlines()[1]
+
+
+async def fail(asking: Asking) -> str:
+    """Ask what does not parse."""
+    await asking.ask(asking.question("SELECT * { ?s ?p }", media_type=CSV))
+    return ""
+
+
+async def run_away(asking: Asking, seconds: float) -> None:
+    """Ask for what never ends."""
+    await asking.ask(asking.question(RUNAWAY, media_type=CSV, timeout=seconds))
+
+
+def test_everyone_in_line_gets_the_own_answer(asking: Asking) -> None:
+    """Hundreds of queries at once, some of whose clients leave, are answered by the readers that there are."""
+    chance = random.Random(7)
+
+    async def ask(number: int) -> None:
+        asked = asyncio.create_task(value_of(asking, number))
+        if chance.random() < 0.2:
+            await asyncio.sleep(chance.random() / 50)
+            asked.cancel()
+        with suppress(asyncio.CancelledError):
+            assert await asked == str(number)
+
+    async def run() -> None:
+        await asyncio.gather(*(ask(number) for number in range(400)))
+
+    asyncio.run(run())
+
+
+def test_a_line_sees_what_was_written_before_each_query(asking: Asking, store: EmbeddedStore) -> None:
+    """Deltas travel between the queries that stand in one line: each sees the write acknowledged before it, or a later one."""
+
+    async def run() -> None:
+        for round_ in range(1, 4):
+            tasks = []
+            for number in range(6):
+                await asyncio.to_thread(store.apply, [put(number, 1000 * round_ + number)])
+                tasks.append(asyncio.create_task(value_of(asking, number)))
+            assert await asyncio.gather(*tasks) == [str(1000 * round_ + number) for number in range(6)]
+
+    asyncio.run(run())
+    store.apply([put(number, number) for number in range(6)])
+
+
+def test_nobody_waits_for_a_long_query_before(asking: Asking) -> None:
+    """Those behind one that runs away are answered by another reader, or as soon as this one was replaced; it alone is stopped."""
+
+    async def run() -> tuple[object, list[str]]:
+        long = asyncio.create_task(run_away(asking, 0.5))
+        await asyncio.sleep(0)
+        values = await asyncio.gather(*(value_of(asking, number) for number in range(5)))
+        return (await asyncio.gather(long, return_exceptions=True))[0], values
+
+    stopped, values = asyncio.run(run())
+    assert isinstance(stopped, QueryRejected)
+    assert stopped.reason == "timeout"
+    assert values == [str(number) for number in range(5)]
+
+
+def test_who_ends_the_reader_is_alone_in_it(asking: Asking) -> None:
+    """Readers that are killed fail the queries that run, one each; those behind are asked anew."""
+
+    async def run() -> list[object]:
+        await value_of(asking, 0)  # a reader is there
+        long = asyncio.create_task(run_away(asking, PATIENCE))
+        await asyncio.sleep(0)
+        behind = [asyncio.create_task(value_of(asking, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        for pid in asking.readers.pids:
+            os.kill(pid, signal.SIGKILL)
+        return await asyncio.gather(long, *behind, return_exceptions=True)
+
+    readers = len(asking.readers.pids)
+    lost, *values = asyncio.run(run())
+    assert isinstance(lost, ReaderLost)
+    failed = [each for each in values if isinstance(each, BaseException)]
+    assert all(isinstance(each, ReaderLost) for each in failed)
+    assert len(failed) < readers
+    assert [each for each in values if each not in failed] == [
+        str(number) for number, each in enumerate(values) if each not in failed
+    ]
+
+
+def test_who_leaves_a_line_harms_nobody_in_it(asking: Asking) -> None:
+    """When the client of the running query leaves, and one behind, the others are answered."""
+
+    async def run() -> list[str]:
+        long = asyncio.create_task(run_away(asking, PATIENCE))
+        await asyncio.sleep(0)
+        behind = [asyncio.create_task(value_of(asking, number)) for number in range(5)]
+        await asyncio.sleep(0)
+        behind.pop(2).cancel()
+        long.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await long
+        return await asyncio.gather(*behind)
+
+    assert asyncio.run(run()) == ["0", "1", "3", "4"]
+
+
+def test_a_mistake_in_line_is_told_to_who_made_it(asking: Asking) -> None:
+    """Errors come back in their places between answers."""
+
+    async def run() -> list[object]:
+        asked = [fail(asking) if number % 2 else value_of(asking, number) for number in range(6)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    for number, found in enumerate(asyncio.run(run())):
+        assert isinstance(found, QueryRejected) if number % 2 else found == str(number)
+
+
+def test_a_large_result_is_streamed_and_delays_nobody(asking: Asking) -> None:
+    """While a client takes its time over a large result, those that stood behind it are answered; then it gets all of it."""
+    query = "SELECT ?a ?d { ?a ?b ?c . ?d ?e ?f } LIMIT 12000"
+
+    async def run() -> tuple[list[str], int]:
+        opening = asyncio.create_task(asking.ask(asking.question(query, media_type=CSV)))
+        await asyncio.sleep(0)
+        behind = [asyncio.create_task(value_of(asking, number)) for number in range(5)]
+        large = await opening
+        assert large.whole() is None
+        if len(asking.readers.pids) == 2:
+            await asyncio.gather(*behind)  # before anything of the large one is read
+        rows = b"".join([part async for part in large]).count(b"\r\n")
+        return await asyncio.gather(*behind), rows
+
+    values, rows = asyncio.run(run())
+    assert values == [str(number) for number in range(5)]
+    assert rows == 12000 + 1
+
+
+def test_lines_are_bounded(asking: Asking) -> None:
+    """Of a burst no reader is sent more than ``DEPTH`` at a time; the rest waits and is answered, or told that it is too late."""
+
+    async def run() -> list[object]:
+        long = [asyncio.create_task(run_away(asking, 0.5)) for _ in asking.readers.pids]
+        await asyncio.sleep(0)
+        burst = [asyncio.create_task(value_of(asking, number)) for number in range(5 * reader_lines.DEPTH)]
+        found = await asyncio.gather(*burst, return_exceptions=True)
+        await asyncio.gather(*long, return_exceptions=True)
+        return found
+
+    began = time.monotonic()
+    found = asyncio.run(run())
+    assert [each for each in found if isinstance(each, DrumlinError)] == []
+    assert found == [str(number) for number in range(5 * reader_lines.DEPTH)]
+    assert time.monotonic() - began < PATIENCE
