@@ -31,6 +31,7 @@ from kg.telemetry.history import Failure, Series
 from kg.telemetry.resolution import Resolution, iso
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, fill, gaps_of, place
+from kg.telemetry.templates import Meaning
 
 MAX_QUERY = 10_000
 """Characters of a query that the graph keeps; the metric tells where the rest is."""
@@ -130,7 +131,7 @@ class Forecasts:
         """
         points = points_of.checked(table)
         server = self._server(datasource)
-        self._resolver.unit(made.entity, made.metric)  # raises when it has no such metric
+        self._resolver.meaning(made.entity, made.metric)  # raises when it has no such metric
         entity = self._iris.expand(made.entity)
         folders = "/".join(map(_segment, self._iris.short(entity).split("/")))
         path = f"{_segment(made.metric)}/{folders}/{self._now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.parquet"
@@ -186,7 +187,8 @@ class Forecasts:
     ) -> Series:
         """Return forecasts as series: in a window each point by the newest forecast that has it, without one the newest forecast.
 
-        ``auto`` is the step of the newest forecast. A metric without one is listed in ``failures``; when all are, its error is raised.
+        ``auto`` is the step of the newest forecast; a longer one has the mean of what it covers, or the sum of what adds up. A metric
+        without a forecast is listed in ``failures``; when all are, the first one's error is raised.
         """
         found: list[_Found] = []
         failures: list[Failure] = []
@@ -232,26 +234,26 @@ class Forecasts:
         coverage: dict[Key, float] = {}
         missing: dict[Key, tuple[Gap, ...]] = {}
         for key, used, rows in found:
-            unit, quantity, kind = self._resolver.unit(key.unique_id, key.metric)
+            meaning = self._resolver.meaning(key.unique_id, key.metric)
             stamps = rows["ds"].cast(pa.int64())
-            values = place([gridded(stamps, rows["y"], grid, "avg")], grid).values
+            values = place([gridded(stamps, rows["y"], grid, "sum" if meaning.adds_up else "avg")], grid).values
             coverage[key] = (grid.points - values.null_count) / grid.points
             missing[key] = gaps_of(values, grid)
-            columns.append(Column(key, unit, fill(values, gaps)))
-            queries.append(self._resolution(key, used[0], grid, (unit, quantity, kind)))
+            columns.append(Column(key, meaning.unit, fill(values, gaps)))
+            queries.append(self._resolution(key, used[0], grid, meaning))
         said = tuple(f"{each.key.unique_id} {each.key.metric} is missing: {each.error}" for each in failures)
         return Series(assemble(columns, grid, gaps), grid, tuple(queries), coverage, missing, said, tuple(failures))
 
-    def _resolution(self, key: Key, forecast: Forecast, grid: Grid, metric: tuple[str, str, str]) -> Resolution:
+    def _resolution(self, key: Key, forecast: Forecast, grid: Grid, meaning: Meaning) -> Resolution:
         """Return where a series of forecasts comes from: the newest of them."""
         server = self._holder(forecast)
         start, end = grid.window
         return Resolution(
             entity=self._iris.expand(key.unique_id),
             metric=key.metric,
-            unit=metric[0],
-            quantity=metric[1],
-            metric_type=metric[2],
+            unit=meaning.unit,
+            quantity=meaning.quantity,
+            metric_type=meaning.metric_type,
             datasource=server.name,
             datasource_iri=server.iri,
             endpoint=server.url,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote as percent_encoded
 
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.series import Window
+
+if TYPE_CHECKING:
+    from kg.telemetry.graph import Entity
+    from kg.telemetry.resolution import Resolution
 
 _HOLE = re.compile(r"\{(cluster|namespace|kind|name|from|to)\}")
 _TRACES = "/search?service={name}&start={from}000&end={to}000"
@@ -29,6 +34,14 @@ def stored(entity: Shown, datasource: Datasource) -> str | None:
     """Return the dashboard of an entity as the graph keeps it; None for one without."""
     url = datasource.dashboards.get(entity.scope.lower())
     return _filled(url, entity, _STORED) if datasource.kind == "grafana" and url else None
+
+
+def added(resolution: Resolution, entity: Entity, pages: Sequence[Datasource], window: Window) -> Resolution:
+    """Return a resolution with the links of configured Grafanas and Jaegers (``pages``) that show its entity."""
+    if not pages:
+        return resolution
+    shown = Shown(entity.scope, entity.cluster, entity.namespace, entity.kind, entity.name)
+    return replace(resolution, links=links(shown, pages, window))
 
 
 def links(entity: Shown, datasources: Iterable[Datasource], window: Window) -> dict[str, str]:

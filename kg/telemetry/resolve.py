@@ -32,7 +32,7 @@ from kg.telemetry.resolution import (
     step_warnings,
 )
 from kg.telemetry.series import Grid, Step, Window, choose_step, moment, rate_window
-from kg.telemetry.templates import Catalogue, Template, did_you_mean
+from kg.telemetry.templates import Catalogue, Meaning, Template, did_you_mean
 
 _TOGETHER = 100  # pairs whose entities are read of the graph together
 
@@ -134,7 +134,7 @@ class Resolver:
         Raises ``InvalidIdentifier``, ``InvalidInput`` (window, step, query), ``ResourceNotFound`` (entity, metric, datasource).
         """
         read = _Read(self._graph, [entity])
-        return self._resolve(read, self._known(), entity, metric, window, datasource, step, query)
+        return self._resolve(read, self.catalogue, entity, metric, window, datasource, step, query)
 
     def resolve_many(
         self,
@@ -146,7 +146,7 @@ class Resolver:
         query: str | None = None,
     ) -> Iterator[Resolution | Unresolved]:
         """Resolve (entity, metric) after (entity, metric), in order; one that cannot be resolved says why and stops no other."""
-        catalogue, waiting = self._known(), iter(pairs)
+        catalogue, waiting = self.catalogue, iter(pairs)
         while together := list(islice(waiting, _TOGETHER)):
             read = _Read(self._graph, {entity for entity, _ in together})
             for entity, metric in together:
@@ -160,26 +160,24 @@ class Resolver:
         known = {each.iri: each for each in chain(self._graph.datasources(), self._configured)}
         return sorted(known.values(), key=lambda each: (each.access is None, each.name))
 
-    @property
-    def catalogue(self) -> Catalogue:
-        """The metric templates: those of the graph, which users can add to and replace, over the shipped ones."""
-        return self._known()
-
-    def unit(self, entity: str, metric: str) -> tuple[str, str, str]:
-        """Return unit, quantity and type of one of an entity's metrics; raises ``ResourceNotFound`` with what may be meant."""
+    def meaning(self, entity: str, metric: str) -> Meaning:
+        """Return what the values of one of an entity's metrics are; raises ``ResourceNotFound`` with what may be meant."""
         found = self._graph.entity(entity)
-        known = self._template(self._known(), found, metric, self._graph.metrics([found.describer])[found.describer])
-        said = known or self._graph.stored_metric(found.describer, metric)
-        return said.unit, said.quantity, said.metric_type
+        template = self._template(
+            self.catalogue, found, metric, self._graph.metrics([found.describer])[found.describer]
+        )
+        said = template or self._graph.stored_metric(found.describer, metric)
+        return Meaning(said.unit, said.quantity, said.metric_type, template is not None and template.adds_up)
 
     def metrics_of(self, entity: str) -> list[str]:
         """Return the names of the metrics that an entity has; raises ``ResourceNotFound``."""
         found = self._graph.entity(entity)
         stored = self._graph.metrics([found.describer])[found.describer]
-        return sorted(stored) or [each.metric for each in self._known().for_scope(found.scope)]
+        return sorted(stored) or [each.metric for each in self.catalogue.for_scope(found.scope)]
 
-    def _known(self) -> Catalogue:
-        """Return the templates: those of the graph, which users can add to and replace, over the shipped ones."""
+    @property
+    def catalogue(self) -> Catalogue:
+        """The metric templates: those of the graph, which users can add to and replace, over the shipped ones."""
         of_graph = self._graph.templates()
         if self._merged[0] is not of_graph:
             self._merged = of_graph, self._catalogue.with_(of_graph) if of_graph else self._catalogue
@@ -198,7 +196,9 @@ class Resolver:
     ) -> Resolution:
         found = read.entity(entity)
         stored = read.stored(found.describer)
-        template = _own(found, metric) if custom else self._template(catalogue, found, metric, stored)
+        template = (
+            Template.ones_own(metric, found.scope) if custom else self._template(catalogue, found, metric, stored)
+        )
         if template is None:
             candidates = self._candidates(found, "prometheus", datasource, by_hand=True)
             return self._as_stored(found, metric, candidates, window, step)
@@ -224,16 +224,8 @@ class Resolver:
 
         question = Question(write, pods.runs, pods.pattern, int(reach.total_seconds()))
         warnings = (*pods.warnings, *step_warnings(template, chosen_step, span, server))
-        return self._linked(
-            metric_resolution(found, template, server, question, grid, pods.how, warnings), found, window
-        )
-
-    def _linked(self, resolution: Resolution, entity: Entity, window: Window) -> Resolution:
-        """Add the pages of configured Grafanas and Jaegers that show the entity."""
-        if not self._pages:
-            return resolution
-        shown = links.Shown(entity.scope, entity.cluster, entity.namespace, entity.kind, entity.name)
-        return replace(resolution, links=links.links(shown, self._pages, window))
+        resolution = metric_resolution(found, template, server, question, grid, pods.how, warnings)
+        return links.added(resolution, found, self._pages, window)
 
     def resolve_logs(
         self, entity: str, window: Window, *, datasource: str | None = None, containing: str | None = None
@@ -246,7 +238,8 @@ class Resolver:
         names = tuple(sorted({run.name for run in pods.runs or ()}))
         streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
         query = logql.containing(streams, containing)
-        return self._linked(log_resolution(found, server, query, window, names, pods.how, pods.warnings), found, window)
+        resolution = log_resolution(found, server, query, window, names, pods.how, pods.warnings)
+        return links.added(resolution, found, self._pages, window)
 
     def _server(self, entity: Entity, template: Template, wanted: str | None) -> Datasource:
         """Return the datasource to ask: one of the template's kind, else (or when it is named) one that holds what is no PromQL."""
@@ -391,11 +384,6 @@ class Resolver:
         promql.parse(query)
         grid = Grid.over(window, choose_step(window, step, server.scrape_interval))
         return metric_resolution(entity, metric, server, Question(lambda _: query), grid, "stored", ())
-
-
-def _own(entity: Entity, name: str) -> Template:
-    """Return what a caller's own PromQL is taken for: nobody says its unit or quantity."""
-    return Template(name, name, entity.scope, "", "metrics", "", "1", "gauge", "", "prometheus", "")
 
 
 def _limits(entity: Entity, pods: str | None, server: Datasource) -> tuple[promql.Matcher, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Self
+from typing import NamedTuple, Self
 
 from kg.errors import InvalidDocument, InvalidSettings, ResourceNotFound
 from kg.iris import Iris
@@ -60,6 +60,11 @@ class Template:
         }
 
     @classmethod
+    def ones_own(cls, name: str, scope: str) -> Self:
+        """Return what a caller's own PromQL is taken for: nobody says its unit or quantity."""
+        return cls(name, name, scope, "", "metrics", "", "1", "gauge", "", "prometheus", "")
+
+    @classmethod
     def read(cls, subject: str, statements: Mapping[str, str]) -> Self:
         """Build a template from the statements about ``subject``: predicate → IRI or lexical form.
 
@@ -82,6 +87,15 @@ class Template:
             datasource_type=word("datasourceType"),
             query=word("query"),
         )
+
+
+class Meaning(NamedTuple):
+    """What values of a metric are: UCUM unit, quantity, type, and whether they add up over time."""
+
+    unit: str
+    quantity: str
+    metric_type: str
+    adds_up: bool
 
 
 @cache

@@ -256,7 +256,7 @@ def test_forecasts_are_read_like_history(tmp_path: Path) -> None:
     assert series.coverage[series.failures[0].key._replace(metric="energy_joules")] == 6 / 8
     assert "there is no forecast of mem_usage" in str(series.failures[0].error)
     coarse = graph.forecasts.history(pair, window, "6h")
-    assert coarse.table["y"].to_pylist() == [1.0, 1.0, 1 + 1 / 6, 2.0]
+    assert coarse.table["y"].to_pylist() == [1.0, 6.0, 5 * 1.0 + 2.0, 12.0]  # joules add up; 12:00 is of the newer one
     with pytest.raises(ResourceNotFound, match="no forecast of mem_usage"):
         graph.forecasts.history([(NODE, "mem_usage")], None)
     with pytest.raises(ResourceNotFound, match="has a point in the window"):
