@@ -36,7 +36,7 @@ from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, asse
 _log = structlog.get_logger()
 
 MAX_VALUES = 20_000_000
-"""Largest table, in values: about 0.6 GB. A stream has no such limit."""
+"""Largest table, in values: about 0.6 GB. Of a stream it limits each series."""
 PART_VALUES = 500_000
 """Values of one part of a stream, at least one series: about 14 MB."""
 _THREADS = 8  # the number of requests at one time is each datasource's own
@@ -205,6 +205,11 @@ class History:
         interval = self._resolver.longest_scrape_interval if automatic else timedelta(0)
         grid = Grid.over(window, choose_step(window, step, interval))
         values = grid.points * len(wanted)
+        if grid.points > MAX_VALUES:  # a series is held as a whole, also by a stream
+            raise TooLarge(
+                f"a series of {grid.points:,} points; the limit is {MAX_VALUES:,}",
+                hint="take a longer step or a shorter window",
+            )
         if limit is not None and values > limit:
             raise TooLarge(
                 f"{len(wanted):,} series of {grid.points:,} points are {values:,} values; the limit is {limit:,}",

@@ -25,6 +25,7 @@ MAX_POINTS = 11_000
 
 _STEPS = (1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400)
 _DAY = 86_400
+_MOST_KEPT = 200_000  # points of a grid whose timestamps are kept for the next series
 _MOST_STRETCHES = 200  # of unbroken values; beyond it each point is looked up
 _SECOND = timedelta(seconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -171,10 +172,16 @@ def _joined(samples: Sequence[Samples]) -> Samples:
     )
 
 
-@lru_cache(maxsize=4)
 def seconds_of(grid: Grid) -> pa.Int64Array:
     """Return the grid's timestamps in seconds; the last few are kept, since a request's series share one grid."""
+    return _kept_seconds(grid) if grid.points <= _MOST_KEPT else _seconds(grid)
+
+
+def _seconds(grid: Grid) -> pa.Int64Array:
     return pa.array(range(grid.start, grid.end + 1, grid.step), pa.int64())
+
+
+_kept_seconds = lru_cache(maxsize=4)(_seconds)
 
 
 def _spread(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.DoubleArray:

@@ -336,3 +336,7 @@ def test_a_table_beyond_the_limit_is_refused_beforehand(history: History) -> Non
     """The numbers stand in the message and nothing is asked."""
     with pytest.raises(TooLarge, match=r"20,000,000"):
         history.fetch(NODE_A, "mem_usage", start=at(0), end=at(60 * 24 * 365), step="1s")
+    with pytest.raises(TooLarge, match=r"a series of 31,536,001 points; the limit is 20,000,000"):
+        history.plan(NODE_A, "mem_usage", start=at(0), end=at(60 * 24 * 365), step="1s", limit=None)
+    with pytest.raises(TooLarge, match=r"2 series of 15,768,001 points are 31,536,002 values"):
+        history.fetch([NODE_A, NODE_B], "mem_usage", start=at(0), end=at(60 * 24 * 365), step="2s")
