@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import resource
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ from kg.errors import InvalidSettings
 from kg.settings import Settings
 
 LOOPBACK = ("localhost",)
+_DESCRIPTORS = 65_536
 AT_ONCE = 4096
 """Requests that the server has under way at once; the rest waits. A subscriber of ``/events`` is one, so it is far above their number."""
 
@@ -173,7 +175,16 @@ def run_server(
             task.cancel()
 
     _collect_seldom()
+    _allow_descriptors()
     asyncio.run(run())
+
+
+def _allow_descriptors() -> None:
+    """Take as many descriptors as the system grants, within reason: each client that is connected is one, idle ones too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _collect_seldom() -> None:

@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -52,6 +52,7 @@ def run() -> list[Row]:
                 *_large(ours, peer),
                 _fresh(ours),
                 *_runaway(ours),
+                _left(ours),
             ]
 
 
@@ -272,6 +273,26 @@ def _runaway(ours: Service) -> list[Row]:
             "≤ 3",
         ),
     ]
+
+
+def _left(ours: Service) -> Row:
+    """A client asks for what never ends and leaves: until its reader has ended, or is free."""
+    freed = []
+    with httpx.Client(timeout=30) as http:
+        for _ in range(5):
+            before = _abandoned(http, ours)
+            with suppress(httpx.TimeoutException):
+                httpx.get(f"{ours.url}/sparql", params={"query": RUNAWAY}, timeout=0.5)
+            left = time.perf_counter()
+            while _abandoned(http, ours) == before:
+                time.sleep(0.01)
+            freed.append(time.perf_counter() - left)
+    return "reader free after its client left, at most", f"{max(freed) * 1000:.0f} ms", "", "", "≤ 1 s"
+
+
+def _abandoned(http: httpx.Client, ours: Service) -> str:
+    found = re.search(r'drumlin_reader_restarts_total{reason="abandoned"} (\S+)', http.get(f"{ours.url}/metrics").text)
+    return found[1] if found else ""
 
 
 def _paced(ours: Service) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -277,3 +279,64 @@ def _runs(pid: int) -> bool:
         return "reader_process" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_result_is_compressed_under_an_etag_of_its_own(running: Service, coding: str) -> None:
+    """The plain and the compressed form are the same result; either ETag is known again by whoever sends it."""
+    query = "SELECT * { ?s <https://kg.example/p> ?o } ORDER BY ?o"
+    plain = _get(running, query, "identity")
+    assert len(plain.content) > 5000
+    packed = _get(running, query, f"{coding};q=1, identity;q=0.5")
+    assert packed.headers["Content-Encoding"] == coding
+    assert int(packed.headers["Content-Length"]) < len(plain.content) / 4
+    assert packed.content == plain.content
+    assert packed.headers["ETag"] == f'{plain.headers["ETag"][:-1]}-{coding}"'
+    assert plain.headers["Vary"] == packed.headers["Vary"] == "Accept, Accept-Encoding"
+    for etag in (plain.headers["ETag"], packed.headers["ETag"]):
+        known = _get(running, query, coding, **{"If-None-Match": etag})
+        assert (known.status_code, known.content, known.headers["ETag"]) == (304, b"", etag)
+    assert _get(running, query, coding, **{"If-None-Match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize("coding", ["gzip", "zstd"])
+def test_a_large_result_is_compressed_as_it_goes(running: Service, coding: str) -> None:
+    """A stream is chunked and compressed, and is what the plain one is."""
+    query = "SELECT ?a ?d { ?a <https://kg.example/p> ?b . ?d <https://kg.example/p> ?e } ORDER BY ?b ?e LIMIT 5000"
+    packed, plain = _get(running, query, coding), _get(running, query, "identity")
+    assert packed.headers["Content-Encoding"] == coding
+    assert {"Content-Length", "ETag"}.isdisjoint(packed.headers)
+    assert len(plain.content) > 65_536
+    assert packed.content == plain.content
+
+
+def test_a_small_result_stays_as_it_is(running: Service) -> None:
+    """What fits into a packet is not compressed."""
+    assert "Content-Encoding" not in _get(running, COUNT, "gzip, zstd").headers
+
+
+def _get(service: Service, query: str, coding: str, **headers: str) -> httpx.Response:
+    sent = {"Accept": "application/sparql-results+json", "Accept-Encoding": coding, **headers}
+    return httpx.get(f"{service.url}/sparql", params={"query": query}, headers=sent, timeout=60)
+
+
+def test_sorting_a_billion_rows_is_stopped(running: Service) -> None:
+    """A result that is larger than any memory ends at its deadline or its memory, and costs the service none."""
+    before = _rss(running.process.pid)
+    answer = ask(running, f"{ENDLESS} ORDER BY DESC(?c)", timeout="1")
+    assert answer.status_code in (504, 413)
+    assert _rss(running.process.pid) - before < 30 * 2**20
+    assert ask(running, COUNT).status_code == 200
+
+
+def test_a_thousand_idle_connections_are_no_hindrance(running: Service) -> None:
+    """Queries go on being answered while a thousand clients are connected and say nothing."""
+    host, port = running.url.removeprefix("http://").split(":")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1000):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=30))
+        for number in range(20):
+            assert ask(running, f"{COUNT} LIMIT {number + 50}").status_code == 200
