@@ -196,7 +196,7 @@ def _follow(store: Store, feed: Feed) -> None:
     feed.start()
 
 
-def parts(request: Request) -> Parts:
+async def parts(request: Request) -> Parts:
     """Return the parts of the service that answers ``request`` (FastAPI dependency)."""
     found: Parts = request.app.state.parts
     return found

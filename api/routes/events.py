@@ -42,7 +42,7 @@ CATCHING_UP = 10.0
 """Seconds that a batch waits for the feed to have taken in what was committed before."""
 
 
-def wanted(
+async def wanted(
     type: Annotated[list[str] | None, Query(description="Class: Deployment; Workload stands for all kinds.")] = None,
     domain: Annotated[list[str] | None, Query(description="Id of a domain.")] = None,
     namespace: Annotated[list[str] | None, Query(description="Kubernetes namespace.")] = None,
@@ -162,7 +162,7 @@ class Subscribers:
         return frames
 
 
-def subscribers(request: Request) -> Subscribers:
+async def subscribers(request: Request) -> Subscribers:
     """Return those of the application (FastAPI dependency)."""
     found: Subscribers = request.app.state.subscribers
     return found

@@ -18,7 +18,7 @@ Service = Annotated[Parts, Depends(parts)]
 
 
 @router.get("/livez", summary="Is the process alive?")
-def livez(service: Service) -> dict[str, str]:
+async def livez(service: Service) -> dict[str, str]:
     """Answer as long as the process can, and say who it is."""
     settings = service.settings
     return {"status": "alive", "base": settings.base, "cluster": settings.cluster, "version": VERSION}

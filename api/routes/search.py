@@ -17,7 +17,7 @@ Service = Annotated[Parts, Depends(parts)]
 DEFAULT_FACETS = tuple(name for name in FIELDS if name not in ("tag", "owner"))
 
 
-def filters(
+async def filters(
     type: Annotated[
         list[str] | None,
         Query(description="Class: Deployment; Workload stands for all workload kinds.", examples=["Workload"]),
