@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -14,12 +15,14 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import httpx
+import pyarrow as pa
 import pytest
 
 from kg.errors import SourceUnavailable
 from kg.telemetry.cache import DayCache
 from kg.telemetry.history import History, Series
 from kg.telemetry.resolve import Resolver
+from kg.telemetry.series import Grid
 from tests.integration.conftest import DAYS, RealPrometheus, at, available
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
 from tests.unit.telemetry_store import IRIS, GraphStore
@@ -225,24 +228,29 @@ _WRITER = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from kg.errors import SourceUnavailable
 from kg.telemetry.cache import DayCache
 from kg.telemetry.series import Grid
-days, mine = DayCache(Path(sys.argv[1]), 1 << 30), int(sys.argv[2])
-for n in range(25):
-    days.put([(b"%016d" % (2 * n + mine), Grid(n, n, 1), pa.array([float(n)] * 24))])
-    days.get([b"%016d" % (2 * n)], 24)
+days = DayCache(Path(sys.argv[1]), 1 << 30)
+for n in range(20):
+    days.put([(b"a%015d" % n, Grid(n, n, 1), pa.array([float(n)] * 24))])
+    days.get([b"b%015d" % n], 24)
 assert days._database is not None
 """
 
 
 def test_two_processes_share_the_file(tmp_path: Path) -> None:
-    """Both write and read at once; afterwards the days of both are there, each whole."""
-    command = [sys.executable, "-c", _WRITER, str(tmp_path / "days")]
-    running = [subprocess.Popen([*command, str(mine)]) for mine in (0, 1)]
-    assert [each.wait(60) for each in running] == [0, 0]
+    """Another process writes while this one writes and reads; afterwards the days of both are there, each whole."""
+    days, mine = DayCache(tmp_path / "days", 1 << 30), 0
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path / "days")]) as other:
+        while other.poll() is None:
+            days.put([(b"b%015d" % mine, Grid(mine, mine, 1), pa.array([float(mine)] * 24))])
+            days.get([b"a%015d" % mine], 24)
+            mine += 1
+            time.sleep(0.005)
 
-    found = DayCache(tmp_path / "days", 1 << 30).get([b"%016d" % n for n in range(50)], 24)
-    assert {int(key): values.to_pylist() for key, values in found.items()} == {
-        n: [float(n // 2)] * 24 for n in range(50)
-    }
+    assert other.returncode == 0
+    for name, count in (("a", 20), ("b", mine)):
+        for n in range(0, count, 7):
+            key = b"%s%015d" % (name.encode(), n)
+            assert days.get([key], 24)[key].to_pylist() == [float(n)] * 24
+    days.close()
