@@ -157,9 +157,10 @@ class DatasourceSettings(BaseModel):
     parameters: dict[str, str] = Field(
         {}, description="Sent with each query: dedup, partial_response (Thanos), nocache (VictoriaMetrics)."
     )
-    headers: dict[Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]+$")], str] = Field(
-        {}, description="Sent with each request; for what is no credential."
-    )
+    headers: dict[
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9-]+$")],
+        Annotated[str, StringConstraints(pattern=r"^[\x20-\x7e]*$")],
+    ] = Field({}, description="Sent with each request; for what is no credential.")
     database: str | None = Field(None, min_length=1, description="InfluxDB: name of the database.")
     series: dict[str, SeriesSettings] = Field(
         {}, description='InfluxDB: where it keeps metrics, by template: [datasource.series."workload.mem_usage"].'

@@ -371,3 +371,10 @@ def test_a_backfill_that_promtool_refuses_says_why(tmp_path: Path) -> None:
 
     with pytest.raises(SourceUnavailable, match=r"promtool cannot backfill broken\.om: "):
         backfill(broken, tmp_path)
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Other: b", "a\n", "ü"])
+def test_a_header_that_cannot_be_sent_is_refused_in_the_configuration(value: str) -> None:
+    """A line end would begin another header; what is no ASCII has no agreed form."""
+    with pytest.raises(ValueError, match=r"headers\.X-A"):
+        _datasource(9, headers={"X-A": value})
