@@ -86,7 +86,10 @@ class KubernetesSource:
             thread.start()
         try:
             while not stop.is_set():
-                yield from backlog.take(_POLL)
+                for change in backlog.take(_POLL):
+                    if stop.is_set():
+                        return
+                    yield change
         finally:
             backlog.close()
             for each in reflectors:
