@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import NamedTuple
 
 import structlog
@@ -51,6 +52,7 @@ class Exchange:
         self._lent_at = 0.0
         self._size = 0
         self._told = False
+        self._context = copy_context()  # with the id of the request, for the log: the end may come elsewhere
         self.deadline = self._arrived + question.timeout
         self.generation = 0
 
@@ -98,7 +100,8 @@ class Exchange:
         lent_at = self._lent_at or now
         self._tell(Ended(outcome, lent_at - self._arrived, now - lent_at, self._size))
         if now - self._arrived >= self._slow:
-            log.warning(
+            self._context.run(
+                log.warning,
                 "query_slow",
                 query=hashlib.blake2b(self._question.chosen.text.encode(), digest_size=8).hexdigest(),
                 outcome=outcome,

@@ -214,9 +214,11 @@ def test_the_same_query_from_many_clients_runs_once(running: Service) -> None:
 
 
 def test_a_slow_query_is_logged_by_its_digest(running: Service) -> None:
-    """The log has times and a digest, never the query's text."""
-    ask(running, "SELECT (COUNT(*) AS ?secretname) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }", timeout="0.5")
-    until(lambda: any("query_slow" in line for line in running.log))
+    """The log has times, a digest and the request's id, never the query's text."""
+    query = "SELECT (COUNT(*) AS ?secretname) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l }"
+    parameters = {"query": query, "timeout": "0.5"}
+    httpx.get(f"{running.url}/sparql", params=parameters, headers={"X-Request-Id": "slow-one"}, timeout=60)
+    until(lambda: any("query_slow" in line and "slow-one" in line for line in running.log))
     assert not any("secretname" in line for line in running.log)
 
 
