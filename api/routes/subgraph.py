@@ -259,8 +259,7 @@ class Sending:
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> Sending:
         """Read the headers of a request."""
-        names = ("content-type", "if-match", "if-none-match", "prefer", "accept")
-        return cls(*(headers.get(name) for name in names))
+        return cls(*map(headers.get, ("content-type", "if-match", "if-none-match", "prefer", "accept")))
 
 
 def sending(
