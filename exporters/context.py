@@ -15,7 +15,8 @@ from exporters.facts import Facts
 from exporters.protocol import Topic
 from kg.iris import Iris
 from kg.jsonld import NodeDocument
-from kg.settings import DatasourceSettings, Settings
+from kg.servers import DatasourceSettings
+from kg.settings import Settings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject, describe
 from kg.telemetry.templates import Catalogue

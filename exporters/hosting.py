@@ -16,7 +16,8 @@ from exporters.kubernetes.render.service import Discovered
 from exporters.sink import Sink, write
 from kg.iris import Iris
 from kg.jsonld import NAMESPACE, NodeDocument, lines
-from kg.settings import DatasourceKind, Settings
+from kg.servers import DatasourceKind
+from kg.settings import Settings
 from kg.store.protocol import GraphWrite, Written
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject, describe

@@ -32,7 +32,8 @@ from exporters.dump import DumpSource
 from exporters.kubernetes.kinds import KINDS
 from kg.client import Client
 from kg.errors import DrumlinError
-from kg.settings import DatasourceSettings, DomainSettings, Settings
+from kg.servers import DatasourceSettings
+from kg.settings import DomainSettings, Settings
 
 WORKLOAD = f"{sample.CLUSTER}/payments/deployment/checkout"
 METRIC = "cpu_usage"

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 
 from exporters.kubernetes.access import Access
 from exporters.kubernetes.backlog import Backlog
-from exporters.kubernetes.reflector import KindStatus, Reflector
+from exporters.kubernetes.reflector import Reflector
+from exporters.kubernetes.status import KindStatus
 from exporters.kubernetes.timing import Timing
 from exporters.protocol import Change, Clock, Kind
 from kg.errors import InvalidSettings

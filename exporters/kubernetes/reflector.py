@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import structlog
 
 from exporters.kubernetes.access import Access, ApiRefused, Stream, StreamBroken, StreamSilent
 from exporters.kubernetes.backlog import Backlog
+from exporters.kubernetes.status import KindStatus, Tally
 from exporters.kubernetes.timing import Backoff, Timing
 from exporters.kubernetes.wire import Event, Failure, Page, Reader, Unreadable, lines
 from exporters.protocol import Aside, Clock, Gone, Kind, Manifest, Rejected, Synced, Upserted
@@ -44,41 +44,6 @@ class ApiFailed(SourceUnavailable):
 
 class _NoInitialEnd(Exception):
     """The server took the watch-list's parameters and never said where the list ends; never leaves this module."""
-
-
-@dataclass(frozen=True, slots=True)
-class KindStatus:
-    """How one kind is doing; ages in seconds, None before the first. ``relists`` counts lists begun after ``Synced``.
-
-    ``trouble`` is why the last request for it failed, None once something came again.
-    """
-
-    kind: Kind
-    synced: bool = False
-    forbidden: bool = False
-    absent: bool = False
-    objects: int = 0
-    event_age: float | None = None
-    bookmark_age: float | None = None
-    relists: int = 0
-    gone410: int = 0
-    rejected: int = 0
-    trouble: str | None = None
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What a ``KindStatus`` is made from; written by the reflector's thread only."""
-
-    synced: bool = False
-    forbidden: bool = False
-    absent: bool = False
-    relists: int = 0
-    gone410: int = 0
-    rejected: int = 0
-    event: float | None = None  # time.monotonic()
-    bookmark: float | None = None
-    trouble: str | None = None
 
 
 class Reflector:
@@ -115,7 +80,7 @@ class Reflector:
         self._silent = 0  # watches in a row that said nothing
         self._patience = 2  # how many of them until the version is suspected
         self._began = 0.0  # when the current watch was opened, time.monotonic()
-        self._tally = _Tally()
+        self._tally = Tally()
         self._halted = threading.Event()
         self._lock = threading.Lock()
         self._stream: Stream | None = None
@@ -141,20 +106,7 @@ class Reflector:
 
     def status(self) -> KindStatus:
         """Return how the kind is doing now; callable from any thread."""
-        tally, now = self._tally, time.monotonic()
-        return KindStatus(
-            kind=self.kind,
-            synced=tally.synced,
-            forbidden=tally.forbidden,
-            absent=tally.absent,
-            objects=len(self._known),
-            event_age=None if tally.event is None else now - tally.event,
-            bookmark_age=None if tally.bookmark is None else now - tally.bookmark,
-            relists=tally.relists,
-            gone410=tally.gone410,
-            rejected=tally.rejected,
-            trouble=tally.trouble,
-        )
+        return self._tally.status(self.kind, len(self._known))
 
     # -- one turn: list or watch, and what its end means -------------------------------------------------------------
     def _turn(self) -> float:

@@ -19,12 +19,13 @@ import structlog
 
 from kg.errors import InvalidDocument, StoreUnavailable, TooLarge
 from kg.rdf import digest, is_iri
-from kg.settings import StoreSettings
+from kg.servers import StoreSettings
 from kg.sparql.dataset import choose
 from kg.store import blanks, remote_querying
 from kg.store import remote_books as books
 from kg.store.delta import Change
 from kg.store.lines import canonical
+from kg.store.preconditions import check
 from kg.store.protocol import (
     Answer,
     Dataset,
@@ -42,7 +43,6 @@ from kg.store.remote_connection import Connection, UpdateFailed
 from kg.store.remote_engine import RESERVED, Capability, Engine
 from kg.store.remote_entries import Entries
 from kg.store.streaming import Stream
-from kg.store.writer import check
 
 _UNION = Dataset()
 _PAGE = 1000  # graphs asked for at once

@@ -17,7 +17,7 @@ import httpx
 import structlog
 
 from kg.errors import InvalidSettings, QueryRejected, StoreUnavailable
-from kg.settings import Credential, StoreSettings, TlsSettings
+from kg.servers import Credential, StoreSettings, TlsSettings
 from kg.store.remote_engine import ENGINES, Engine
 
 log = structlog.get_logger(__name__)

@@ -20,11 +20,12 @@ from datetime import datetime
 
 import structlog
 
-from kg.errors import DrumlinError, GraphOwned, InvalidDocument, PreconditionFailed, StoreUnavailable
+from kg.errors import DrumlinError, InvalidDocument, StoreUnavailable
 from kg.store.changes import ChangeLog
 from kg.store.delta import Change, Delta, nquads, update_text
 from kg.store.engine import Engine
-from kg.store.protocol import ANY, GraphEntry, GraphWrite, Lines, LogEntry, Written
+from kg.store.preconditions import check
+from kg.store.protocol import GraphEntry, GraphWrite, Lines, LogEntry, Written
 from kg.store.pruning import Pruning
 from kg.store.recent import Recent
 
@@ -392,15 +393,3 @@ def _numbered(written: Written, generation: int) -> Written:
     if written.outcome == "unchanged":
         return written
     return Written(written.graph, written.outcome, written.digest, generation)
-
-
-def check(write: GraphWrite, entry: GraphEntry | None) -> None:
-    """Raise when the owner or the precondition forbids ``write``."""
-    if entry is not None and entry.owner != write.owner:
-        raise GraphOwned(write.graph, entry.owner, write.owner)
-    current = entry.digest if entry else None
-    if write.expected is not ANY and write.expected != current:
-        now_there = "it does not exist" if current is None else "it is not what was expected"
-        raise PreconditionFailed(
-            f"{write.graph} was not written: {now_there}", hint="read it again", detail={"digest": current}
-        )

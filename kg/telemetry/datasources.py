@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from kg.errors import InvalidInput
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NodeDocument
-from kg.settings import Credential, DatasourceKind, DatasourceSettings, SeriesSettings, TenantHeader
+from kg.servers import Credential, DatasourceKind, DatasourceSettings, SeriesSettings, TenantHeader
 from kg.telemetry.durations import iso_duration, parse_duration
 
 DEFAULT_SCRAPE_INTERVAL = timedelta(seconds=30)

@@ -17,7 +17,7 @@ import structlog
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
 from kg.iris import Iris, ObjectName
 from kg.jsonld import NAMESPACE
-from kg.settings import DatasourceKind
+from kg.servers import DatasourceKind
 from kg.store.protocol import Row, Store
 from kg.telemetry.asking import PodRun
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, clean_url, label_names

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from kg.errors import ResourceNotFound
-from kg.settings import SeriesSettings
+from kg.servers import SeriesSettings
 from kg.telemetry.datasources import Datasource
 
 _FILL = "fill(none)"

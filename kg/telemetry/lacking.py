@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 
 from kg.errors import MetricMissing
-from kg.settings import SeriesSettings
+from kg.servers import SeriesSettings
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.influxql import identifier
 

@@ -30,7 +30,7 @@ from api.demo import prometheus
 from kg.client.resolving import Resolved
 from kg.iris import Iris
 from kg.jsonld import lines
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from kg.telemetry.datasources import Datasource

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from api.demo import prometheus as servers
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from tests.unit.telemetry_store import IRIS
 

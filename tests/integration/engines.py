@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from api.demo.prometheus import free_port
-from kg.settings import Credential, StoreSettings
+from kg.servers import Credential, StoreSettings
 
 ENGINES = ("oxigraph", "virtuoso")
 READY_SECONDS = 60

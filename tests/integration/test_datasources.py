@@ -18,7 +18,7 @@ import pytest
 
 from api.demo import prometheus as servers
 from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.prometheus import Prometheus

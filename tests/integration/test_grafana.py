@@ -13,7 +13,7 @@ import pytest
 
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.jsonld import NodeDocument
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.importing import import_from
 from kg.telemetry.probing import probe

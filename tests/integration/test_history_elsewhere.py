@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from kg.errors import DatasourceRefused, DrumlinError, InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry import influxql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from api.demo.prometheus import Server, free_port, wait_ready
 from kg.errors import DatasourceRefused, InvalidInput, ResourceNotFound
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry import logs
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.loki import Line, Loki, Span

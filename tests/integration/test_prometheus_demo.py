@@ -11,7 +11,7 @@ import pytest
 
 from api.demo import prometheus as servers
 from kg.errors import SourceUnavailable
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus
 from tests.unit.telemetry_store import IRIS

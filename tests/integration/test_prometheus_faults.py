@@ -15,7 +15,7 @@ import structlog
 
 from api.demo.prometheus import backfill, find_binary, free_port
 from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch import connection
 from kg.telemetry.fetch.prometheus import Prometheus

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry import promql
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus

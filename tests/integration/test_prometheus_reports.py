@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kg.errors import DatasourceRefused, InvalidInput, InvalidSettings, MetricMissing
-from kg.settings import DatasourceSettings, Settings
+from kg.servers import DatasourceSettings
+from kg.settings import Settings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus, decode_values
 from kg.telemetry.history import History

@@ -12,7 +12,7 @@ from typing import Self
 import pytest
 
 from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.series import Grid

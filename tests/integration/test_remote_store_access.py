@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from kg.errors import InvalidSettings, StoreUnavailable
-from kg.settings import Credential, StoreSettings, TlsSettings
+from kg.servers import Credential, StoreSettings, TlsSettings
 from kg.store import remote_books, remote_entries
 from kg.store.remote import RemoteStore
 from tests.integration.engines import RunningEngine, engine

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kg import rdf
 from kg.errors import CapabilityMissing, InvalidSettings, QueryRejected, StoreUnavailable, TooLarge
-from kg.settings import Credential, StoreSettings
+from kg.servers import Credential, StoreSettings
 from kg.store import remote_books, remote_claims
 from kg.store.protocol import GraphWrite
 from kg.store.remote import RemoteStore

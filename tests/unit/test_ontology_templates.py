@@ -15,7 +15,8 @@ import pytest
 from kg.errors import InvalidSettings
 from kg.iris import Iris
 from kg.jsonld import lines
-from kg.settings import DEFAULT_EXPORTERS, DatasourceSettings, Settings
+from kg.servers import DatasourceSettings
+from kg.settings import DEFAULT_EXPORTERS, Settings
 from kg.telemetry import promql
 from kg.telemetry.datasources import Datasource, label_names
 from kg.telemetry.resolve import Resolver

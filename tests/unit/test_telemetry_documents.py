@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kg.errors import InvalidInput, ResourceNotFound
 from kg.jsonld import lines
 from kg.rdf import NTRIPLES, parse
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Access, Datasource, clean_url
 from kg.telemetry.describe import Subject, describe, pod_names
 from kg.telemetry.templates import Catalogue

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable
 from kg.jsonld import NodeDocument
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.baseline import compare, seasonal
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.forecasts import Forecasts, Made

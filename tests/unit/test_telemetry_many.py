@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kg.errors import InvalidInput, ResourceNotFound
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry import asking, promql
 from kg.telemetry.asking import PodRun, Question
 from kg.telemetry.datasources import Datasource

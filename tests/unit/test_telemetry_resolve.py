@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kg.errors import InvalidIdentifier, InvalidInput, ResourceNotFound
-from kg.settings import DatasourceSettings
+from kg.servers import DatasourceSettings
 from kg.telemetry.asking import MAX_PODS
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.describe import Subject, describe, pod_names

@@ -17,7 +17,7 @@ from exporters.kubernetes.render.workload import selected
 from exporters.kubernetes.selectors import LabelSelector
 from exporters.protocol import Metadata, Topic
 from kg.jsonld import NodeDocument
-from kg.settings import DatasourceKind
+from kg.servers import DatasourceKind
 
 _NAME = "app.kubernetes.io/name"
 _KINDS: dict[str, DatasourceKind] = {"prometheus": "prometheus", "loki": "loki", "grafana": "grafana"}

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from kg.settings import DatasourceKind
+from kg.servers import DatasourceKind
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import Connection, Request, Told
 
