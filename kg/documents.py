@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from kg import jsonld
+from kg import inlining, jsonld
 from kg.rdf import Lines
 from kg.store.lines import kept
 
@@ -73,7 +73,7 @@ class _Reading:
     def node(self, document: dict[str, Any], depth: int) -> str | None:
         """Read a node and what is nested in it; returns its IRI, None when something is not certain."""
         subject = _iri(document.get("id"))
-        if subject is None or depth > jsonld.MAX_DEPTH // 2:
+        if subject is None or depth > inlining.MAX_DEPTH // 2:
             return None
         self.keys += len(document)
         for name, value in document.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kg import framing, jsonld, rdf
+from kg import framing, inlining, jsonld, rdf
 from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 from kg.iris import Iris
 from kg.rdf import JSONLD, NQUADS, TRIG, TURTLE, Lines, Syntax
@@ -187,7 +187,7 @@ def graphs_of(data: bytes, syntax: Syntax) -> dict[str, Lines]:
             f"{syntax.name} has no graphs, so an export in it cannot be read back",
             hint="export as nquads, trig or jsonld",
         )
-    found = rdf.parse(jsonld.inline(data, max_bytes=len(data) + 1) if syntax is JSONLD else data, syntax)
+    found = rdf.parse(inlining.inline(data, max_bytes=len(data) + 1) if syntax is JSONLD else data, syntax)
     graphs: dict[str, Lines] = {}
     for graph, lines in found.items():
         if graph is None or graph.startswith("_:"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kg import jsonld, rdf
+from kg import inlining, rdf
 from kg.errors import GraphOwned, InvalidDocument, PreconditionFailed, ResourceNotFound, StoreUnavailable, TooLarge
 from kg.iris import Iris
 from kg.labels import stable
@@ -26,7 +26,7 @@ EMPTY = digest(())
 class Graphs:
     """All graphs of a store, by name. ``max_bytes`` is the limit of a document."""
 
-    def __init__(self, store: Store, iris: Iris, subgraphs: Subgraphs, *, max_bytes: int = jsonld.MAX_BYTES) -> None:
+    def __init__(self, store: Store, iris: Iris, subgraphs: Subgraphs, *, max_bytes: int = inlining.MAX_BYTES) -> None:
         self._store = store
         self._subgraphs = subgraphs
         self._max_bytes = max_bytes
@@ -69,7 +69,7 @@ class Graphs:
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
         if syntax is JSONLD:
-            data = jsonld.inline(data, max_bytes=self._max_bytes)
+            data = inlining.inline(data, max_bytes=self._max_bytes)
         found = {name or self.scope.default: lines for name, lines in rdf.parse(data, syntax, base=base).items()}
         if any(name.startswith("_:") for name in found):
             raise InvalidDocument("a blank node cannot name a graph here", hint="name the graph with an IRI")

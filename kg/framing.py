@@ -19,7 +19,8 @@ from typing import Any, NoReturn
 from pyld import jsonld as pyld
 
 from kg.errors import InvalidDocument, ResourceNotFound, TooLarge
-from kg.jsonld import CONTEXT_IRI, NodeDocument, context_document, inline, native
+from kg.inlining import inline
+from kg.jsonld import CONTEXT_IRI, NodeDocument, context_document, native
 from kg.rdf import Term, terms
 from ontology.vocabulary import CLASSES
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import BinaryIO
 
-from kg import jsonld, rdf
+from kg import inlining, rdf
 from kg.errors import InvalidDocument
 from kg.rdf import JSONLD, Lines, Syntax
 
@@ -72,6 +72,6 @@ def _documents(stream: BinaryIO) -> Iterator[tuple[str | None, str]]:
 
 
 def _parsed(document: bytes) -> Iterator[tuple[str | None, str]]:
-    for graph, lines in rdf.parse(jsonld.inline(document, max_bytes=len(document)), JSONLD).items():
+    for graph, lines in rdf.parse(inlining.inline(document, max_bytes=len(document)), JSONLD).items():
         for line in lines:
             yield graph, line

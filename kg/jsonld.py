@@ -1,11 +1,9 @@
-"""JSON-LD of the project's one context: reading documents safely and writing graphs readably.
+"""JSON-LD of the project's one context: our own documents as lines, and graphs written readably.
 
-The context is data (``ontology/context.jsonld``), compiled here once. Three ways lead through it:
+The context is data (``ontology/context.jsonld``), compiled here once. Two ways lead through it:
 
 * ``lines`` turns a *node document* of our own renderers into canonical lines without a JSON-LD processor (they use only
   the context's terms), several times faster than parsing; tests hold it equal to the engine and to pyld.
-* ``inline`` prepares a caller's document for the engine's parser: sizes are bounded, our context is substituted by
-  its known IRI, every other remote context is refused, and nothing is ever fetched.
 * ``compact`` writes lines as the nested document that the contract shows.
 
 Terms: JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
@@ -14,7 +12,6 @@ Terms: JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -23,9 +20,7 @@ from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
-import msgspec
-
-from kg.errors import InvalidDocument, TooLarge
+from kg.errors import InvalidDocument
 from kg.rdf import Lines, Term, terms
 
 NodeDocument = Mapping[str, Any]
@@ -33,8 +28,6 @@ NodeDocument = Mapping[str, Any]
 
 CONTEXT_IRI = "https://w3id.org/drumlin/context/v1.jsonld"
 NAMESPACE = "https://w3id.org/drumlin/ns#"
-MAX_BYTES = 1024 * 1024
-MAX_DEPTH = 32
 
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -226,98 +219,6 @@ _ESCAPES = {code: f"\\u{code:04X}" for code in [*range(0x20), 0x7F]} | {
     0x22: '\\"',
     0x5C: "\\\\",
 }
-
-
-# -- a caller's document → bytes for the engine ---------------------------------------------------------------------------
-
-# A string that never ends matches to the end of the text, so the scan stays linear whatever is sent.
-_BRACKETS = re.compile(rb'"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|([\[{])|([\]}])', re.DOTALL)
-
-
-def inline(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> bytes:
-    """Make a caller's JSON-LD safe to parse: bounded, with our context inline and no other remote one.
-
-    A document without any ``@context`` is read with ours, so plain JSON works. Raises ``TooLarge`` (bytes), and
-    ``InvalidDocument`` for depth, malformed JSON, a duplicate key or a remote context.
-    """
-    if len(data) > max_bytes:
-        raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")
-    if (depth := nesting(data)) > max_depth:
-        raise InvalidDocument(f"the document is nested {depth} levels deep; the limit is {max_depth}")
-    try:
-        # Decoded here: json would also take UTF-16, whose bytes ``nesting`` cannot read.
-        document = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
-    except ValueError as error:
-        raise InvalidDocument(f"the document is not JSON: {error}") from error
-    if isinstance(document, dict) and "@context" not in document:
-        document = {"@context": CONTEXT_IRI, **document}
-    elif not isinstance(document, dict | list):
-        raise InvalidDocument("a JSON-LD document is an object or an array of objects")
-    document = _substitute(document)
-    try:
-        return msgspec.json.encode(document)
-    except UnicodeEncodeError as error:  # half of a surrogate pair, written as an escape
-        raise InvalidDocument("the document is not JSON: a string in it is not valid Unicode") from error
-
-
-def _finite(text: str) -> float:
-    """Read a number; what no JSON number can hold would silently become null."""
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(f"{text} is not a number of JSON, or too large")
-    return number
-
-
-def nesting(data: bytes) -> int:
-    """Return how deep JSON text is nested, without parsing it (strings are skipped)."""
-    depth = deepest = 0
-    for match in _BRACKETS.finditer(data):
-        if match[1]:
-            depth += 1
-            deepest = max(deepest, depth)
-        elif match[2]:
-            depth -= 1
-    return deepest
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) < len(pairs):
-        seen: set[str] = set()
-        double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InvalidDocument(f"the key {double!r} stands twice in one object")
-    return document
-
-
-def _substitute(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_substitute(each) for each in value]
-    if not isinstance(value, dict):
-        return value
-    return {key: _local(each) if key == "@context" else _substitute(each) for key, each in value.items()}
-
-
-def _local(context: Any) -> Any:
-    if isinstance(context, list):
-        return [_local(each) for each in context]
-    if context == CONTEXT_IRI:
-        return _context().document
-    if isinstance(context, str):
-        raise InvalidDocument(
-            f"the remote context {context!r} is not allowed: nothing is fetched because a document says so",
-            hint=f"use {CONTEXT_IRI} or write the context into the document",
-        )
-    if isinstance(context, dict):
-        if "@import" in context:
-            raise InvalidDocument("@import in a context is not allowed: nothing is fetched because a document says so")
-        return {key: _scoped(each) for key, each in context.items()}
-    return context
-
-
-def _scoped(meaning: Any) -> Any:
-    if isinstance(meaning, dict) and "@context" in meaning:
-        return {**meaning, "@context": _local(meaning["@context"])}
-    return meaning
 
 
 # -- lines → a document to read -------------------------------------------------------------------------------------------

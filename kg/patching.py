@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kg import jsonld, rdf
+from kg import inlining, jsonld, rdf
 from kg.errors import InvalidDocument, QueryRejected
 from kg.rdf import Lines
 from kg.sparql import gate
@@ -37,7 +37,7 @@ def merge(document: Any, patch: Any) -> Any:
 
 def merged(lines: Lines, graph: str, patch: bytes) -> bytes:
     """Return the compacted document of ``graph`` after a merge-patch; raises ``InvalidDocument`` and ``TooLarge``."""
-    checked = json.loads(jsonld.inline(patch))
+    checked = json.loads(inlining.inline(patch))
     if not isinstance(checked, dict):
         raise InvalidDocument("a merge-patch of a graph is a JSON object", hint='for example {"phase": "Running"}')
     if checked.pop("@context") != json.loads(jsonld.context_document())["@context"]:
@@ -47,7 +47,7 @@ def merged(lines: Lines, graph: str, patch: bytes) -> bytes:
     return msgspec.json.encode(merge(jsonld.compact(lines, graph), checked))
 
 
-def updated(lines: Lines, graph: str, text: str, *, max_bytes: int = jsonld.MAX_BYTES) -> Lines:
+def updated(lines: Lines, graph: str, text: str, *, max_bytes: int = inlining.MAX_BYTES) -> Lines:
     """Apply ``INSERT DATA`` and ``DELETE DATA`` operations, in order, to ``graph``: its triples, or quads of that graph only.
 
     Raises ``QueryRejected`` for any other operation or a syntax error, ``InvalidDocument`` for another graph.

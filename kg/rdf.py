@@ -84,7 +84,7 @@ def is_iri(text: str) -> bool:
 def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str | None, Lines]:
     """Read RDF text into lines per graph (None is the default graph); an empty document gives an empty mapping.
 
-    Blank nodes get fresh labels. JSON-LD must carry its context inline (``kg.jsonld.inline`` sees to it): the engine
+    Blank nodes get fresh labels. JSON-LD must carry its context inline (``kg.inlining.inline`` sees to it): the engine
     fetches nothing and refuses a remote one. Raises ``InvalidDocument`` with line and column where the parser knows them.
     """
     scratch = ox.Store()

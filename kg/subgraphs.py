@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from kg import documents, jsonld, rdf
+from kg import documents, inlining, rdf
 from kg.errors import (
     AlreadyExists,
     GraphOwned,
@@ -47,7 +47,7 @@ class Subgraphs:
     """CRUD of subgraphs over a store. ``clock`` tells when something was deleted (aware, UTC)."""
 
     def __init__(
-        self, store: Store, iris: Iris, *, clock: Callable[[], datetime], max_bytes: int = jsonld.MAX_BYTES
+        self, store: Store, iris: Iris, *, clock: Callable[[], datetime], max_bytes: int = inlining.MAX_BYTES
     ) -> None:
         self._store = store
         self._iris = iris
@@ -96,7 +96,7 @@ class Subgraphs:
         if syntax is JSONLD:
             if (lines := documents.lines(data)) is not None:
                 return lines
-            data = jsonld.inline(data, max_bytes=self._max_bytes)
+            data = inlining.inline(data, max_bytes=self._max_bytes)
         graphs = rdf.parse(data, syntax, base=graph)
         if other := next((name for name in graphs if name not in (None, graph)), None):
             raise InvalidDocument(

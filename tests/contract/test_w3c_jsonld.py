@@ -19,7 +19,7 @@ import pyoxigraph as ox
 import pytest
 from pyld import jsonld as pyld
 
-from kg import jsonld
+from kg import inlining
 from kg.errors import InvalidDocument, TooLarge
 from kg.framing import _Bounded, _deny
 
@@ -206,7 +206,7 @@ def test_our_rules_refuse_a_document_or_leave_its_meaning(case: Case) -> None:
     if isinstance(document, dict) and "@context" not in document:
         data = json.dumps({"@context": {}, **document}).encode()  # else ours would be taken
     try:
-        safe = jsonld.inline(data)
+        safe = inlining.inline(data)
     except (InvalidDocument, TooLarge):
         return
     try:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kg import jsonld, rdf
+from kg import inlining, jsonld, rdf
 from tests.service.test_subgraph import BASE, forecast
 
 
@@ -117,7 +117,7 @@ def test_export_holds_the_same_graph_in_both_syntaxes(http: httpx.Client) -> Non
     nquads = http.get("/export", headers={"Accept": "application/n-quads"})
     assert nquads.content == http.get("/export", params={"format": "nquads"}).content
     document = http.get("/export", headers={"Accept": "application/ld+json"})
-    inline = jsonld.inline(document.content, max_bytes=1 << 30)
+    inline = inlining.inline(document.content, max_bytes=1 << 30)
     assert rdf.parse(inline, rdf.JSONLD) == rdf.parse(nquads.content, rdf.NQUADS)
     assert http.get("/export", params={"format": "rdfxml"}).status_code == 406
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg import jsonld, rdf, validation
+from kg import inlining, rdf, validation
 from kg.conformance import TYPE, Conformance
 from kg.errors import ShapeViolation
 from kg.iris import Iris
@@ -25,7 +25,7 @@ PREFIXES = "@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix x: <http://x/> .
 def read(path: Path) -> tuple[Lines, str]:
     """Read a fixture as its lines and the name of its graph."""
     content = path.read_bytes()
-    lines = rdf.parse(jsonld.inline(content), rdf.JSONLD).get(None, frozenset())
+    lines = rdf.parse(inlining.inline(content), rdf.JSONLD).get(None, frozenset())
     return lines, IRIS.entity(json.loads(content)["id"])
 
 

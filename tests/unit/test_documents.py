@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg import documents, jsonld, rdf
+from kg import documents, inlining, rdf
 from kg.errors import InvalidDocument
 from kg.rdf import Lines
 
@@ -32,7 +32,7 @@ KEYS = ["name", "runs", "type", "id", "@id", "@type", "@context", "title", "desc
 def slowly(data: bytes) -> Lines | None:
     """Read a document with the processor; None when it is refused, or says something in another graph."""
     try:
-        graphs = rdf.parse(jsonld.inline(data), rdf.JSONLD, base=IRI)
+        graphs = rdf.parse(inlining.inline(data), rdf.JSONLD, base=IRI)
     except InvalidDocument:
         return None
     return graphs.get(None, frozenset()) if set(graphs) <= {None} else None

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyld import jsonld as pyld
 
-from kg import jsonld, rdf
+from kg import inlining, jsonld, rdf
 from kg.errors import InvalidDocument, TooLarge
 from kg.jsonld import CONTEXT_IRI
 from kg.rdf import JSONLD, NQUADS, Lines
@@ -26,13 +26,13 @@ NAMES = ["datasource", "deployment", "forecast", "glaciation-node", "node", "pod
 
 def engine(document: Any) -> Lines:
     """Read a document with the engine, as a caller's document is read."""
-    data = jsonld.inline(json.dumps(document, default=str).encode())
+    data = inlining.inline(json.dumps(document, default=str).encode())
     return rdf.parse(data, JSONLD).get(None, frozenset())
 
 
 def reference(document: Any) -> Lines:
     """Read a document with pyld, the reference implementation; the engine only makes its N-Quads canonical."""
-    inline = json.loads(jsonld.inline(json.dumps(document, default=str).encode()))
+    inline = json.loads(inlining.inline(json.dumps(document, default=str).encode()))
     quads = pyld.to_rdf(inline, {"format": "application/n-quads", "documentLoader": None})
     return rdf.parse(quads.encode(), NQUADS).get(None, frozenset())
 
@@ -215,7 +215,7 @@ def test_plain_json_is_read_with_our_context() -> None:
 def test_a_remote_context_is_refused_wherever_it_stands(document: Any) -> None:
     """Nothing is fetched because a document says so, not even to find out."""
     with pytest.raises(InvalidDocument, match="not allowed"):
-        jsonld.inline(json.dumps(document).encode())
+        inlining.inline(json.dumps(document).encode())
 
 
 @pytest.mark.parametrize(
@@ -245,13 +245,13 @@ def test_a_remote_context_is_refused_wherever_it_stands(document: Any) -> None:
 def test_malformed_documents_are_refused_with_a_reason(data: bytes, says: str) -> None:
     """Duplicate keys, broken JSON, other values than objects, depth: each is told in words."""
     with pytest.raises(InvalidDocument, match=says):
-        jsonld.inline(data)
+        inlining.inline(data)
 
 
 def test_a_large_document_is_refused_with_numbers() -> None:
     """The limit and the size stand in the message."""
     with pytest.raises(TooLarge, match=r"1,048,579 bytes; the limit is 1,048,576"):
-        jsonld.inline(b'"' + b"a" * (1024 * 1024 + 1) + b'"')
+        inlining.inline(b'"' + b"a" * (1024 * 1024 + 1) + b'"')
 
 
 JSON = st.recursive(
@@ -270,15 +270,15 @@ def test_nesting_is_the_depth_of_the_parsed_value(value: Any) -> None:
             return 1 + max(map(depth, part.values()), default=0)
         return 1 + max(map(depth, part), default=0) if isinstance(part, list) else 0
 
-    assert jsonld.nesting(json.dumps(value).encode()) == depth(value)
-    assert jsonld.nesting(json.dumps(value, ensure_ascii=False).encode()) == depth(value)
+    assert inlining.nesting(json.dumps(value).encode()) == depth(value)
+    assert inlining.nesting(json.dumps(value, ensure_ascii=False).encode()) == depth(value)
 
 
 @pytest.mark.parametrize("piece", [b'"', b'"\\', b"\\", b'\\"', b"[", b'["', b'"a', b"]", b'"\\"'])
 def test_finding_the_depth_is_linear(piece: bytes) -> None:
     """No text of the largest size takes longer than its length warrants."""
     before = time.process_time()
-    jsonld.nesting(piece * (jsonld.MAX_BYTES // len(piece)))
+    inlining.nesting(piece * (inlining.MAX_BYTES // len(piece)))
 
     assert time.process_time() - before < 2
 
@@ -287,7 +287,7 @@ def test_finding_the_depth_is_linear(piece: bytes) -> None:
 def test_any_bytes_are_a_document_or_an_error(data: bytes) -> None:
     """Reading what somebody sends never fails in another way."""
     try:
-        rdf.parse(jsonld.inline(data), JSONLD)
+        rdf.parse(inlining.inline(data), JSONLD)
     except (InvalidDocument, TooLarge):
         return
 

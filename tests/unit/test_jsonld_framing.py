@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg import framing, jsonld, rdf
+from kg import framing, inlining, jsonld, rdf
 from kg.errors import DrumlinError, InvalidDocument, ResourceNotFound, TooLarge
 from kg.jsonld import CONTEXT_IRI, NAMESPACE
 from kg.rdf import JSONLD
@@ -19,7 +19,7 @@ from ontology.vocabulary import CLASSES
 
 def read_back(document: Any) -> rdf.Lines:
     """Read a framed document as a caller's is read."""
-    return rdf.parse(jsonld.inline(json.dumps(document).encode()), JSONLD).get(None, frozenset())
+    return rdf.parse(inlining.inline(json.dumps(document).encode()), JSONLD).get(None, frozenset())
 
 
 @pytest.mark.parametrize("kind", sorted(CLASSES))

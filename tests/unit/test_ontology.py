@@ -14,7 +14,7 @@ import rdflib
 from pyld import jsonld as pyld
 from rdflib import DCTERMS, OWL, RDF, RDFS, SKOS, VANN, XSD
 
-from kg import jsonld, rdf
+from kg import inlining, rdf
 from ontology import vocabulary
 
 ROOT = Path(__file__).parents[2] / "ontology"
@@ -174,7 +174,7 @@ def test_every_used_term_is_declared(contract: dict[str, bytes]) -> None:
     assert used_in(SHAPES) <= TERMS
     assert used_in(TEMPLATES) <= TERMS
     for name, content in contract.items():
-        lines = rdf.parse(jsonld.inline(content), rdf.JSONLD)[None]
+        lines = rdf.parse(inlining.inline(content), rdf.JSONLD)[None]
         assert used_in(rdflib.Graph().parse(data="\n".join(lines), format="nt")) <= TERMS, name
 
 
@@ -201,7 +201,7 @@ def test_the_context_keeps_the_meaning_of_every_key_of_the_contract() -> None:
 def test_the_contract_uses_properties_where_the_ontology_says(contract: dict[str, bytes]) -> None:
     """The hints of schema:domainIncludes are true of every document that the contract shows."""
     for name, content in contract.items():
-        graph = rdflib.Graph().parse(data="\n".join(rdf.parse(jsonld.inline(content), rdf.JSONLD)[None]), format="nt")
+        graph = rdflib.Graph().parse(data="\n".join(rdf.parse(inlining.inline(content), rdf.JSONLD)[None]), format="nt")
         for subject, predicate in graph.subject_predicates():
             if str(predicate).startswith(NS):
                 kinds = set(ONTOLOGY.transitive_objects(graph.value(subject, RDF.type), RDFS.subClassOf))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from exporters.kubernetes.manifests import Container, Demand, PodSpec
 from exporters.kubernetes.render.demand import effective
 from exporters.kubernetes.render.images import digest_in, tag_in
-from kg.jsonld import inline
+from kg.inlining import inline
 from kg.rdf import JSONLD, Lines, parse
 from kg.validation import validate
 from tests.unit.rendering import CONTRACT, around, follow, gone, manifest, upserted

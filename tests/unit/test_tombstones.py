@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kg import jsonld, rdf
+from kg import inlining, jsonld, rdf
 from kg.tombstones import is_tombstone, tombstone
 
 JOB = "https://kg.example/id/prod/ml/job/train-demand-2026-11"
@@ -41,7 +41,7 @@ def job(**more: object) -> dict[str, object]:
 
 def test_a_deleted_job_leaves_the_contracts_tombstone(contract: dict[str, bytes]) -> None:
     """The contract's tombstone is exactly what remains of the job it describes."""
-    expected = rdf.parse(jsonld.inline(contract["tombstone"]), rdf.JSONLD)[None]
+    expected = rdf.parse(inlining.inline(contract["tombstone"]), rdf.JSONLD)[None]
 
     assert tombstone(jsonld.lines(job()), JOB, AT) == expected
 

@@ -17,7 +17,7 @@ import shacl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg import jsonld, rdf
+from kg import inlining, rdf
 from kg.errors import InvalidDocument, InvalidIdentifier, ShapeViolation, Violation
 from kg.iris import Iris
 from kg.validation import MAX_LITERAL_BYTES, MAX_VIOLATIONS, validate
@@ -52,7 +52,7 @@ def rule_of(path: Path) -> str:
 
 def read(content: bytes) -> tuple[rdf.Lines, str]:
     """Read a JSON-LD document as its lines and the name of its graph."""
-    return rdf.parse(jsonld.inline(content), rdf.JSONLD)[None], IRIS.entity(json.loads(content)["id"])
+    return rdf.parse(inlining.inline(content), rdf.JSONLD)[None], IRIS.entity(json.loads(content)["id"])
 
 
 def load(path: Path) -> tuple[rdf.Lines, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import rdflib
 
-from kg import jsonld, rdf
+from kg import inlining, jsonld, rdf
 from kg.audit import MAX_REPORTED, audit, shacl_report
 from kg.iris import Iris
 from kg.rdf import Lines
@@ -24,7 +24,7 @@ SH = rdflib.SH
 def fixture(path: Path) -> tuple[str, Lines]:
     """Read a fixture as a graph of a store."""
     content = path.read_bytes()
-    lines = rdf.parse(jsonld.inline(content), rdf.JSONLD)[None]
+    lines = rdf.parse(inlining.inline(content), rdf.JSONLD)[None]
     return IRIS.entity(json.loads(content)["id"]), lines
 
 
