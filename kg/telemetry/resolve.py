@@ -20,6 +20,7 @@ from kg.telemetry.asking import LOOKBACK, PodRun, Question
 from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
 from kg.telemetry.describe import Subject, pod_names
 from kg.telemetry.graph import MAX_RUNS, Entity, TelemetryGraph
+from kg.telemetry.holders import Holders
 from kg.telemetry.intervals import Intervals
 from kg.telemetry.quoting import any_of
 from kg.telemetry.resolution import (
@@ -96,6 +97,7 @@ class Resolver:
     ) -> None:
         self._graph = TelemetryGraph(store, iris)
         self._iris = iris
+        self._holders = Holders(self._graph, iris, datasources)
         self._configured = tuple(datasources)
         self._pages = [each for each in self._configured if each.kind in ("grafana", "jaeger")]
         self._catalogue = catalogue or Catalogue.shipped()
@@ -157,8 +159,7 @@ class Resolver:
 
     def datasources(self) -> list[Datasource]:
         """Return all datasources that are known: the configured ones, then those of the graph."""
-        known = {each.iri: each for each in chain(self._graph.datasources(), self._configured)}
-        return sorted(known.values(), key=lambda each: (each.access is None, each.name))
+        return self._holders.known()
 
     def meaning(self, entity: str, metric: str) -> Meaning:
         """Return what the values of one of an entity's metrics are; raises ``ResourceNotFound`` with what may be meant."""
@@ -200,9 +201,9 @@ class Resolver:
             Template.ones_own(metric, found.scope) if custom else self._template(catalogue, found, metric, stored)
         )
         if template is None:
-            candidates = self._candidates(found, "prometheus", datasource, by_hand=True)
+            candidates = self._holders.candidates(found, "prometheus", datasource, by_hand=True)
             return self._as_stored(found, metric, candidates, window, step)
-        server = self._server(found, template, datasource)
+        server = self._holders.of_metric(found, template, datasource)
         if custom and server.kind != "prometheus":
             raise InvalidInput(f"datasource {server.name} speaks no PromQL", hint="name a prometheus datasource")
         if self._intervals and server.learns:
@@ -233,46 +234,13 @@ class Resolver:
         """Resolve the logs of a workload or pod, or the lines of them that contain a text; raises as ``resolve`` does."""
         read = _Read(self._graph, [entity])
         found = read.entity(entity)
-        namespace, server = self._log_server(found, datasource)
+        namespace, server = self._holders.of_logs(found, datasource)
         pods = self._pods(read, found, window.start, window.end)
         names = tuple(sorted({run.name for run in pods.runs or ()}))
         streams = logql.selector(namespace, any_of(names) if names else pods.pattern or "", server)
         query = logql.containing(streams, containing)
         resolution = log_resolution(found, server, query, window, names, pods.how, pods.warnings)
         return links.added(resolution, found, self._pages, window)
-
-    def _server(self, entity: Entity, template: Template, wanted: str | None) -> Datasource:
-        """Return the datasource to ask: one of the template's kind, else (or when it is named) one that holds what is no PromQL."""
-        others = [each for each in self._configured if each.kind in ("influxdb", "parquet")]
-        named = [each for each in others if wanted in (each.name, each.iri)]
-        if named:
-            return named[0]
-        if template.datasource_type == "loki":
-            return self._log_server(entity, wanted)[1]
-        try:
-            return self._candidates(entity, template.datasource_type, wanted)[0]
-        except ResourceNotFound:
-            holders = sorted((each for each in others if dialects.speaks(each, template)), key=lambda each: each.kind)
-            if wanted is not None or not holders:
-                raise
-            return holders[0]
-
-    def _log_server(self, entity: Entity, wanted: str | None) -> tuple[str, Datasource]:
-        """Return the namespace of a workload or pod and the datasource that holds its logs."""
-        if entity.scope not in ("Workload", "Pod") or entity.namespace is None:
-            raise ResourceNotFound(
-                f"{self.short(entity.iri)} is a {entity.kind}, which has no logs",
-                hint="ask for a workload's or a pod's",
-            )
-        described = self._graph.log_datasources(entity.describer)
-        candidates = self._candidates(entity, "loki", wanted)
-        for server in candidates:
-            if server.logs == "all" or server.iri in described:
-                return entity.namespace, server
-        raise ResourceNotFound(
-            f"no datasource holds the logs of {self.short(entity.iri)}: no logging sidecar is injected into its pods",
-            hint="annotate its pods with fluentd-sidecar-injector.h3poteto.dev/injection, or name another datasource",
-        )
 
     # -- the parts of it ----------------------------------------------------------------------------------------------
     def _template(self, catalogue: Catalogue, entity: Entity, metric: str, stored: frozenset[str]) -> Template | None:
@@ -302,46 +270,6 @@ class Resolver:
             cpu_limited=not stored or "cpu_utilisation" in stored,
             host_network=bool(stored) and "network_receive" not in stored,
         )
-
-    def _candidates(self, entity: Entity, kind: str, wanted: str | None, *, by_hand: bool = False) -> list[Datasource]:
-        """Return the datasources of a kind, best first: configured, then of the entity's domain, then as they come.
-
-        Those of the graph are looked at when one is ``wanted`` by name, when nothing is configured, or for what was described ``by_hand``.
-        """
-        known = [each for each in self._configured if each.kind == kind]
-        if not known or wanted is not None or by_hand:
-            taken = {each.iri for each in self._configured}
-            known += [each for each in self._graph.datasources() if each.kind == kind and each.iri not in taken]
-        if wanted is not None:
-            named = [each for each in known if wanted in (each.name, each.iri)]
-            if not named:
-                raise ResourceNotFound(
-                    f"{wanted[:80]!r} is not a {kind} datasource",
-                    hint=did_you_mean(wanted, {each.name for each in (*known, *self._configured)}),
-                )
-            return named
-        if not known:
-            raise ResourceNotFound(
-                f"no {kind} datasource is known",
-                hint=f'add [[datasource]] with name, kind = "{kind}" and url to drumlin.toml',
-            )
-        holding = known if by_hand else self._holding(entity, known)
-        if not holding:
-            raise ResourceNotFound(
-                f"no {kind} datasource holds telemetry of {self.short(entity.iri)}",
-                hint="`metrics` and `namespaces` of [[datasource]] say whose they hold; or name one (datasource=)",
-            )
-        return sorted(holding, key=lambda each: (each.access is None, each.domain != entity.domain))
-
-    def _holding(self, entity: Entity, known: list[Datasource]) -> list[Datasource]:
-        """Leave out the datasources that by their rules hold nothing of an entity: not its namespace, or not what is not scraped."""
-        if entity.namespace is None:
-            return known
-        covering = [each for each in known if each.covers(entity.namespace)]
-        if all(each.metrics == "all" for each in covering):
-            return covering
-        described = self._graph.metric_datasources(entity.describer)
-        return [each for each in covering if each.metrics == "all" or each.iri in described]
 
     def _pods(self, read: _Read, entity: Entity, start: datetime, end: datetime) -> _Chosen:
         """Choose the pods to ask for: exactly those that ran in the span where the graph knows them."""
