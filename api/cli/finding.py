@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", "-u", envvar="DRUMLIN_URL", help="Address of the service [default: http://localhost:8080]."),
-]
+from api.cli.options import Url
+
 Form = Annotated[str, typer.Option("--output", "-o", help="table, json or csv.")]
 Many = list[str] | None
 Type = Annotated[Many, typer.Option(help="Only a class; Workload is all workloads. May be repeated.")]

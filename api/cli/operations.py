@@ -12,12 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
+from api.cli.options import Url
 from kg.errors import InvalidInput, StoreUnavailable
 
-Url = Annotated[
-    str | None,
-    typer.Option("--url", "-u", envvar="DRUMLIN_URL", help="Address of the service [default: http://localhost:8080]."),
-]
 Offline = Annotated[
     Path | None,
     typer.Option(

@@ -8,12 +8,8 @@ from typing import Annotated
 
 import typer
 
+from api.cli.options import Url
 from kg.errors import InvalidInput
-
-Url = Annotated[
-    str | None,
-    typer.Option("--url", "-u", envvar="DRUMLIN_URL", help="Address of the service [default: http://localhost:8080]."),
-]
 
 
 def update(
