@@ -9,6 +9,7 @@ document and lines read back from the store are therefore comparable as text.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +20,8 @@ import pyoxigraph as ox
 from kg.errors import InvalidDocument, QueryRejected, UnsupportedSyntax
 
 Lines = frozenset[str]
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +88,14 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
     """Read RDF text into lines per graph (None is the default graph); an empty document gives an empty mapping.
 
     Blank nodes get fresh labels. JSON-LD must carry its context inline (``kg.inlining.inline`` sees to it): the engine
-    fetches nothing and refuses a remote one. Raises ``InvalidDocument`` with line and column where the parser knows them.
+    fetches nothing and refuses a remote one. Raises ``InvalidDocument`` with line and column where the parser knows them, also for
+    what JSON-LD leaves out without a word: a statement with an ill-formed IRI or language tag.
     """
     scratch = ox.Store()
     try:
         scratch.load(data, format=_FORMATS[syntax.name], base_iri=base)
+        if syntax is JSONLD:
+            _refuse_ill_formed(data, base, len(scratch))
     except SyntaxError as error:
         raise _invalid(error, syntax) from error
     except (ValueError, OSError) as error:
@@ -98,6 +104,20 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
         return by_graph(scratch.dump(format=ox.RdfFormat.N_QUADS) or b"")
     triples = scratch.dump(format=ox.RdfFormat.N_TRIPLES, from_graph=ox.DefaultGraph()) or b""
     return {None: frozenset(triples.decode().split("\n")[:-1])} if triples else {}
+
+
+def _refuse_ill_formed(data: bytes, base: str | None, kept: int) -> None:
+    """Raise for JSON-LD of which the parser left out more than keys that are neither terms nor IRIs, which mean nothing.
+
+    https://www.w3.org/TR/json-ld11-api/#object-to-rdf-conversion: what is not well-formed is dropped. A writer would lose it unseen.
+    """
+    lenient = ox.Store()
+    lenient.load(data, format=ox.RdfFormat.JSON_LD, base_iri=base, lenient=True)
+    if len(lenient) > kept and sum(_SCHEME.match(quad.predicate.value) is not None for quad in lenient) > kept:
+        raise InvalidDocument(  # the text itself is not told: an address may hold a password
+            "a statement of the jsonld document has an IRI or a language tag that is ill-formed",
+            hint="percent-encode what an IRI may not hold",
+        )
 
 
 def statements(stream: BinaryIO, syntax: Syntax) -> Iterator[tuple[str | None, str]]:

@@ -23,7 +23,7 @@ import shacl
 from kg import conformance
 from kg.errors import InvalidDocument, ShapeViolation, Violation
 from kg.iris import Iris
-from kg.rdf import Lines, Term, terms
+from kg.rdf import Lines, Term, is_iri, terms
 from kg.telemetry.templates import unfillable
 from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
 
@@ -98,7 +98,7 @@ def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
 
 
 def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
-    """Sort the statements by their subjects; None where the first pass would look twice at one of them."""
+    """Sort the statements by their subjects; None where the first pass or a parser would look twice at one of them."""
     facts: dict[str, dict[str, list[str]]] = {}
     for line in lines:
         subject, predicate, rest = line.split(" ", 2)
@@ -113,10 +113,17 @@ def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
         elif value.startswith(_OPEN):
             if value not in (_KNOWN_CLASSES if predicate == conformance.TYPE else _KNOWN_OBJECTS):
                 return None
-        elif value[0] != "<" or value[1] == "<":
+        elif value[0] != "<" or not _well_formed(value):
+            return None
+        if not (_well_formed(subject) and _well_formed(predicate)):
             return None
         facts.setdefault(subject, {}).setdefault(predicate, []).append(value)
     return facts
+
+
+@lru_cache(maxsize=65_536)
+def _well_formed(iri: str) -> bool:
+    return is_iri(iri[1:-1])
 
 
 @lru_cache(maxsize=4096)

@@ -33,7 +33,7 @@ PASSING = {path.name: read(path) for path in sorted(FIXTURES.glob("*.pass.jsonld
 ALL = [sorted(read(path)[0]) for path in sorted(FIXTURES.glob("*.jsonld"))]
 TERMS = [tuple(line[:-2].split(" ", 2)) for lines in ALL for line in lines]
 PREDICATES = sorted({predicate for _, predicate, _ in TERMS})
-STRANGE = ('"-1"^^<http://www.w3.org/2001/XMLSchema#integer>', '"a\\"b"', '"a\\nb"', '"é"', '"n"@en', '""', "<x:y>",
+STRANGE = ('"-1"^^<http://www.w3.org/2001/XMLSchema#integer>', '"a\\"b"', '"a\\nb"', '"é"', '"n"@en', '""', "<x:y>", "<http://[bad>",
     '"2026-11-27T00:00:00+01:00"^^<http://www.w3.org/2001/XMLSchema#dateTime>', f'"{"x" * 70_000}"', '"By\\u007F"', "_:b")  # fmt: skip
 OBJECTS = sorted({value for _, _, value in TERMS} | set(STRANGE))
 
