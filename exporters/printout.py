@@ -244,7 +244,7 @@ def _objects(content: msgspec.Raw | Any, where: str) -> Iterator[Item | Unreadab
 
 def _listed(content: msgspec.Raw | Any, header: _Header) -> Sequence[msgspec.Raw | Any] | None:
     """Return a list's items; None for an object with a name, whose kind only ends in List."""
-    found = _taken(content, _RawList if isinstance(content, msgspec.Raw) else _List).items  # type: ignore[attr-defined]
+    found = _taken(content, _RawList if isinstance(content, msgspec.Raw) else _List).items  # type: ignore[attr-defined]  # both have items
     return None if found is None and header.metadata and header.metadata.name else found or ()
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -274,12 +275,12 @@ class Catalogue:
     def load(cls, iris: Iris, directory: Path | None = None) -> Catalogue:
         """Read the shipped files, then those of ``directory``, which win; a bad file is told in the log and left out."""
         sources: list[tuple[str, Callable[[], str]]] = [
-            (each.name, lambda each=each: each.read_text(encoding="utf-8"))  # type: ignore[misc]
+            (each.name, partial(each.read_text, encoding="utf-8"))
             for each in files("queries").iterdir()
             if each.name.endswith(".rq")
         ]
         if directory is not None:
-            sources += [(path.name, lambda path=path: _text(path)) for path in sorted(directory.glob("*.rq"))]  # type: ignore[misc]
+            sources += [(path.name, partial(_text, path)) for path in sorted(directory.glob("*.rq"))]
         found: dict[str, SavedQuery] = {}
         for file, source in sources:
             name = file.removesuffix(".rq")

@@ -37,7 +37,7 @@ class MemorySink:
             self.generation += 1
             self._engine = None
         return [
-            Written(each.graph, outcome, digest(each.lines) if each.lines else None, self.generation)  # type: ignore[arg-type]
+            Written(each.graph, outcome, digest(each.lines) if each.lines else None, self.generation)
             for each, outcome in zip(writes, outcomes, strict=True)
         ]
 
@@ -73,7 +73,7 @@ class MemorySink:
         solutions = self._engine.query(query, substitutions=bound)
         assert isinstance(solutions, ox.QuerySolutions)
         names = [variable.value for variable in solutions.variables]
-        return [{name: term.value for name in names if (term := each[name]) is not None} for each in solutions]  # type: ignore[union-attr]
+        return [{name: term.value for name in names if (term := each[name]) is not None} for each in solutions]
 
     def text(self) -> str:
         """Everything that is stored, as text."""

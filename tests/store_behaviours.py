@@ -35,7 +35,7 @@ def line(subject: str, value: object) -> str:
 
 def write(graph: str, *values: object, owner: str = "user", **more: object) -> GraphWrite:
     """Make a write of one statement per value."""
-    return GraphWrite(graph, frozenset(line(graph, value) for value in values), owner, **more)  # type: ignore[arg-type]
+    return GraphWrite(graph, frozenset(line(graph, value) for value in values), owner, **more)
 
 
 def remove(graph: str, owner: str = "user") -> GraphWrite:
@@ -52,7 +52,7 @@ def read(store: Store, graph: str) -> StoredGraph:
 
 def answered(store: Store, query: str, media_type: str = JSON, **more: object) -> str:
     """Run a query and read its answer whole."""
-    return b"".join(store.answer(query, media_type=media_type, **more).chunks).decode()  # type: ignore[arg-type]
+    return b"".join(store.answer(query, media_type=media_type, **more).chunks).decode()
 
 
 def values(store: Store, query: str, **more: object) -> list[str]:

@@ -84,7 +84,7 @@ def import_datasources(url: str | None, grafana: str, output: Output) -> None:
 
 
 def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
-    state = {True: "reachable", False: each.get("error")}.get(each.get("reachable"), "not asked")  # type: ignore[arg-type]
+    state = {True: "reachable", False: each.get("error"), None: "not asked"}[each.get("reachable")]
     templates = each.get("templates")
     found = f"{each['files']} files" if "files" in each else None
     if templates:

@@ -169,7 +169,7 @@ def run_server(
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         await asyncio.to_thread(parts.feed.stop)  # subscribers first: the server waits for open answers
         if not serving.done():
-            server.stop()  # type: ignore[no-untyped-call]
+            server.stop()  # type: ignore[no-untyped-call]  # granian has no types
         await serving
         for task in waiting:
             task.cancel()

@@ -67,7 +67,7 @@ class Wanted(Selection):
 def get_history(
     service: Service,
     entity: Annotated[list[str], Query(description="Short id or IRI; may be repeated.")],
-    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")] = [],  # noqa: B006
+    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")] = [],  # noqa: B006  how FastAPI is told a default; nobody changes it
     query: Annotated[str | None, Query(description="PromQL of your own, limited to each entity.")] = None,
     last: Annotated[str | None, Query(description="Window up to now: 30d, 12h (default 1h).")] = None,
     start: Annotated[str | None, Query(description="Begin of the window: RFC 3339 or epoch seconds.")] = None,

@@ -97,7 +97,7 @@ def _endpoint(query: SavedQuery) -> Callable[..., Response]:
         ],
     }
     kind = inspect.Parameter.KEYWORD_ONLY
-    ask.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    ask.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # FastAPI reads it
         [
             *(
                 inspect.Parameter(_PREFIX + each.name, kind, annotation=_annotated(each), **_default(each))

@@ -51,16 +51,16 @@ KINDS: tuple[Kind, ...] = (
     Kind("CronJob", "batch", "v1", "cronjobs", True, CronJob, render_cronjob, cronjob_facts, created_life),
     Kind("Job", "batch", "v1", "jobs", True, Job, render_job, facts_of("Job"), job_life),
     Kind("Pod", "", "v1", "pods", True, Pod, render_pod, pod_facts, pod_life),
-    Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True, PersistentVolumeClaim, render_persistentvolumeclaim, entity="DataAsset"),  # noqa: E501
+    Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True, PersistentVolumeClaim, render_persistentvolumeclaim, entity="DataAsset"),  # noqa: E501  a row of the table
     Kind("PersistentVolume", "", "v1", "persistentvolumes", False, PersistentVolume, render_persistentvolume, entity="Storage"),
     Kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, StorageClass, render_storageclass, entity="Storage"),
     Kind("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", True, EndpointSlice, facts=endpointslice_facts),
     Kind("Service", "", "v1", "services", True, Service, render_service, service_facts),
     Kind("Ingress", "networking.k8s.io", "v1", "ingresses", True, Ingress, render_ingress),
-    Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, HorizontalPodAutoscaler, render_horizontalpodautoscaler, entity="Autoscaler"),  # noqa: E501
-    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, PodDisruptionBudget, render_poddisruptionbudget, entity="DisruptionBudget"),  # noqa: E501
+    Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, HorizontalPodAutoscaler, render_horizontalpodautoscaler, entity="Autoscaler"),  # noqa: E501  a row of the table
+    Kind("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets", True, PodDisruptionBudget, render_poddisruptionbudget, entity="DisruptionBudget"),  # noqa: E501  a row of the table
     Kind("Prometheus", MONITORING, "v1", "prometheuses", True, Prometheus, facts=prometheus_facts),
-    Kind("ServiceMonitor", MONITORING, "v1", "servicemonitors", True, Monitor, render_servicemonitor, servicemonitor_facts, entity="Monitor"),  # noqa: E501
+    Kind("ServiceMonitor", MONITORING, "v1", "servicemonitors", True, Monitor, render_servicemonitor, servicemonitor_facts, entity="Monitor"),  # noqa: E501  a row of the table
     Kind("PodMonitor", MONITORING, "v1", "podmonitors", True, Monitor, render_podmonitor, podmonitor_facts, entity="Monitor"),
     Kind("ScrapeConfig", MONITORING, "v1alpha1", "scrapeconfigs", True, ScrapeConfig, render_scrapeconfig, entity="Monitor"),
 )

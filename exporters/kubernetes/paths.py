@@ -108,7 +108,7 @@ class _Shape:
             return self.struct(name)
         if self.elements:
             element = self.elements.annotation(name)
-            return tuple[element, ...] | dict[str, element] | None  # type: ignore[valid-type]
+            return tuple[element, ...] | dict[str, element] | None  # type: ignore[valid-type]  # a type made at run time
         return str if self.inside else self.leaf
 
     def struct(

@@ -179,7 +179,7 @@ class Reflector:
         if error.status == 404:
             self._version = None
         self._log.warning("kind_set_aside", status=error.status, reason=str(error), hint=error.hint)
-        return random.uniform(*self._timing.forbidden)  # noqa: S311
+        return random.uniform(*self._timing.forbidden)  # noqa: S311  spread, no secret
 
     # -- requests -----------------------------------------------------------------------------------------------------
     @contextmanager
@@ -198,11 +198,11 @@ class Reflector:
 
     def _watch(self) -> None:
         """Watch from the version, or from the beginning as a watch-list; return at the clean end of the stream."""
-        silence = random.uniform(*self._timing.silence)  # noqa: S311
+        silence = random.uniform(*self._timing.silence)  # noqa: S311  spread, no secret
         params = {
             "watch": "1",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(max(1, round(random.uniform(*self._timing.watch)))),  # noqa: S311
+            "timeoutSeconds": str(max(1, round(random.uniform(*self._timing.watch)))),  # noqa: S311  spread, no secret
         }
         found: set[str] | None = None
         if self._version is None:

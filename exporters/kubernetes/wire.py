@@ -116,7 +116,7 @@ class Reader:
     """Decodes what the API server sends about one kind."""
 
     def __init__(self, kind: Kind) -> None:
-        self._typed = msgspec.json.Decoder(_Page[kind.projection])  # type: ignore[name-defined]
+        self._typed = msgspec.json.Decoder(_Page[kind.projection])  # type: ignore[name-defined]  # a type made at run time
         self._loose = msgspec.json.Decoder(_Page[msgspec.Raw])
         self._object = msgspec.json.Decoder(kind.projection)
         self._identity = msgspec.json.Decoder(_Identity)

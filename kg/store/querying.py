@@ -66,9 +66,9 @@ def _write_graph(results: ox.QueryTriples, media_type: str, writer: Writer) -> N
     if (found := _GRAPHS.get(media_type)) is None:
         raise _unsupported(media_type, "a CONSTRUCT or DESCRIBE query", list(_GRAPHS))
     if media_type == TURTLE.media_type:  # for people: prefixes are worth the slower way
-        ox.serialize(results, writer, found, prefixes=dict(PREFIXES))  # type: ignore[arg-type]
+        ox.serialize(results, writer, found, prefixes=dict(PREFIXES))  # type: ignore[arg-type]  # as above
     else:
-        results.serialize(writer, format=found)  # type: ignore[arg-type]
+        results.serialize(writer, format=found)  # type: ignore[arg-type]  # as above
 
 
 def _query(engine: ox.Store, chosen: Chosen, base: str | None) -> ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples:

@@ -175,11 +175,13 @@ class Connection:
         Raises ``QueryRejected`` for one that the engine refuses (reason ``timeout`` when it took longer than ``timeout`` seconds).
         """
         form: dict[str, str | list[str]] = {"query": text, **(given or {})}
-        limit = {} if timeout is None else {"timeout": httpx.Timeout(timeout, connect=10.0)}
+        limit = httpx.USE_CLIENT_DEFAULT if timeout is None else httpx.Timeout(timeout, connect=10.0)
         try:
             with (
                 self._translated(),
-                self._client.stream("POST", self._query, data=form, headers={"Accept": accept}, **limit) as response,  # type: ignore[arg-type]
+                self._client.stream(
+                    "POST", self._query, data=form, headers={"Accept": accept}, timeout=limit
+                ) as response,
             ):
                 if not response.is_success:
                     response.read()

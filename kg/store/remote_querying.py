@@ -164,12 +164,12 @@ def work(
 
 def _write_solutions(body: _Body, media_type: str, writer: Writer) -> None:
     found = ox.parse_query_results(body, format=ox.QueryResultsFormat.JSON)  # type: ignore[arg-type]  # read() is all it needs
-    found.serialize(writer, format=ox.QueryResultsFormat.from_media_type(media_type))  # type: ignore[arg-type]
+    found.serialize(writer, format=ox.QueryResultsFormat.from_media_type(media_type))  # type: ignore[arg-type]  # write() and flush() are all it needs
 
 
 def _write_graph(triples: Iterator[ox.Triple], media_type: str, writer: Writer) -> None:
     prefixes = dict(PREFIXES) if media_type == TURTLE.media_type else None
-    ox.serialize(triples, writer, ox.RdfFormat.from_media_type(media_type), prefixes=prefixes)  # type: ignore[arg-type]
+    ox.serialize(triples, writer, ox.RdfFormat.from_media_type(media_type), prefixes=prefixes)  # type: ignore[arg-type]  # as above
 
 
 def _triples(body: _Body, engine: Engine) -> Iterator[ox.Triple]:

@@ -69,7 +69,7 @@ class DayCache:
             if self._database is None:
                 return {}
             try:
-                rows = self._database.execute(f"SELECT key, y FROM day WHERE key IN ({marks})", keys).fetchall()  # noqa: S608
+                rows = self._database.execute(f"SELECT key, y FROM day WHERE key IN ({marks})", keys).fetchall()  # noqa: S608  question marks only
             except sqlite3.Error as error:
                 self._failed(error)
                 return {}

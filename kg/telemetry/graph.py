@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import get_args
+from typing import cast, get_args
 
 import structlog
 
@@ -244,16 +244,16 @@ class TelemetryGraph:
         for row in self._store.look_up(_PREFIXES + _LABELS):
             renamed.setdefault(row["datasource"], []).append(row["label"])
         for row in self._store.look_up(_PREFIXES + _DATASOURCES):
-            kind = _local(row["kind"])
-            if kind not in get_args(DatasourceKind):
+            if (known := _local(row["kind"])) not in get_args(DatasourceKind):
                 continue
+            kind = cast("DatasourceKind", known)
             try:
                 url = clean_url(row["url"])
                 interval = parse_duration(row["interval"]) if "interval" in row else DEFAULT_SCRAPE_INTERVAL
             except InvalidInput:
                 continue  # written by hand and unusable: it cannot be resolved against
             labels = label_names(renamed.get(row["datasource"], ()))
-            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval, labels=labels)  # type: ignore[arg-type]
+            yield Datasource(row["name"], row["datasource"], kind, url, row.get("domain"), interval, labels=labels)
 
     def _ask_all(self, query: str, iris: Iterable[str]) -> dict[str, list[Row]]:
         """Ask the same about many entities with one query, a quarter of the time of one query each."""

@@ -34,7 +34,7 @@ def aligned(name: str) -> rdflib.Graph:
     graph = rdflib.Graph()
     _, store = state("after")
     for rule in alignment.rules(name):
-        for triple in store.query(rule, use_default_graph_as_union=True):  # type: ignore[union-attr]
+        for triple in store.query(rule, use_default_graph_as_union=True):
             graph.parse(data=f"{triple} .", format="nt")
     return graph
 
@@ -62,7 +62,7 @@ def made(name: str) -> dict[str, set[str]]:
     """Give what each rule of an alignment makes of the recorded cluster, before, after, and with what is gone."""
     stores = [state("before")[1], state("after")[1], engine(replayed())]
     return {
-        rule: {str(triple) for store in stores for triple in store.query(rule, use_default_graph_as_union=True)}  # type: ignore[union-attr]
+        rule: {str(triple) for store in stores for triple in store.query(rule, use_default_graph_as_union=True)}
         for rule in alignment.rules(name)
     }
 

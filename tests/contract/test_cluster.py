@@ -250,7 +250,7 @@ def test_nothing_that_the_projections_do_not_name_gets_anywhere(
 ) -> None:
     """A token planted in every string leaf that no projection names is not in the store, the logs or the errors."""
     count = [0]
-    kept = {kind.name: {**named(kind.projection), "kind": True, "apiVersion": True} for kind in KINDS}  # type: ignore[dict-item]
+    kept = {kind.name: {**named(kind.projection), "kind": True, "apiVersion": True} for kind in KINDS}
     before = [planted(each, kept[each["kind"]], count) for each in objects("before")]
     labelled = [_with_label_tokens(each) for each in before]
     chance = random.Random(1)

@@ -139,7 +139,7 @@ def test_a_restart_against_an_unchanged_cluster_writes_nothing(tmp_path: Path) -
             ensure(store, base.settings, base.iris, base.catalogue, ())
             flow = pipeline(store)
             with exporting(flow, cluster):
-                until(lambda: flow.synced)  # noqa: B023
+                until(lambda: flow.synced)  # noqa: B023  called before the loop goes on
                 settled(store)
             generations.append(store.generation)
             store.close()

@@ -44,8 +44,8 @@ def _cases() -> Iterator[Any]:
         yield pytest.param("", "", "", marks=pytest.mark.skip(reason="the W3C's suites are not at ../shared/data/w3c"))
         return
     for folder in FOLDERS:
-        for row in _manifest(folder).query(_CASES):  # type: ignore[union-attr]
-            test, request = row["test"].value, row["request"].value  # type: ignore[index,union-attr]
+        for row in _manifest(folder).query(_CASES):
+            test, request = row["test"].value, row["request"].value
             yield pytest.param(folder, test, request, id=f"{folder}/{test.rpartition('#')[2]}")
 
 
@@ -54,9 +54,9 @@ def _state(folder: str, test: str, role: str) -> ox.Store:
     state = ox.Store()
     found = {ox.Variable("test"): ox.NamedNode(test), ox.Variable("role"): ox.NamedNode(_MF + role)}
     query = _DATA.replace("SELECT", "SELECT ?test ?role")
-    for row in _manifest(folder).query(query, substitutions=found):  # type: ignore[union-attr,arg-type]
-        name = row["graph"].value if row["graph"] else SCOPE.default  # type: ignore[index,union-attr]
-        file = SUITES / folder / row["file"].value.rpartition("/")[2]  # type: ignore[index,union-attr]
+    for row in _manifest(folder).query(query, substitutions=found):
+        name = row["graph"].value if row["graph"] else SCOPE.default
+        file = SUITES / folder / row["file"].value.rpartition("/")[2]
         state.load(file.read_bytes(), format=ox.RdfFormat.TURTLE, to_graph=ox.NamedNode(name))
     return state
 

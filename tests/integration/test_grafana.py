@@ -158,7 +158,7 @@ def test_a_name_that_another_has_is_not_taken(grafana: Datasource) -> None:
     other = _known("http://elsewhere:3100", "loki")
     written: list[NodeDocument] = []
     taken = Datasource(name="Loki", iri=other.iri, kind="loki", url="http://elsewhere:3100")
-    import_from(grafana, [taken], IRIS, lambda _, document: written.append(document) or "created")  # type: ignore[func-returns-value]
+    import_from(grafana, [taken], IRIS, lambda _, document: written.append(document) or "created")
     assert "grafana-main.loki" in {each["name"] for each in written}
 
 

@@ -54,7 +54,7 @@ def _influx(url: str, **more: object) -> Datasource:
 def _fetch(servers: Sequence[Datasource], entity: str, metric: str, **more: object) -> Series:
     with History(Resolver(GraphStore(documents()), IRIS, servers)) as opened:
         given = {"start": at(0), "end": at(60), "step": "5m", **more}
-        return opened.fetch(entity, metric, **given)  # type: ignore[arg-type]
+        return opened.fetch(entity, metric, **given)
 
 
 def _values(series: Series) -> dict[datetime, float | None]:

@@ -44,7 +44,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def following(cluster: Cluster, *kinds: object, **options: object) -> Following:
     """Follow ``kinds`` of ``cluster``."""
     timing = FAST if cluster.fake else REAL
-    return Following(KubernetesSource(cluster.access(), kinds, "prod", timing=timing, clock=lambda: NOON, **options))  # type: ignore[arg-type]
+    return Following(KubernetesSource(cluster.access(), kinds, "prod", timing=timing, clock=lambda: NOON, **options))
 
 
 def test_a_source_is_named_after_its_cluster(cluster: Cluster) -> None:
@@ -78,7 +78,7 @@ def test_creation_change_and_deletion_are_told_in_order(cluster: Cluster) -> Non
 
     (gone,) = seen.gone()
     assert (gone.observed, gone.estimated) == (NOON, False)
-    assert gone.manifest.status.phase == "Running"  # type: ignore[attr-defined]
+    assert gone.manifest.status.phase == "Running"
     assert seen.names() == set()
 
 

@@ -197,8 +197,8 @@ def test_many_threads_that_are_refused_reload_once(fake: FakeApiServer) -> None:
 
     def load(configuration: object) -> None:
         loads.append("load")
-        configuration.host = fake.url  # type: ignore[attr-defined]
-        configuration.api_key["BearerToken"] = f"Bearer {'new' if len(loads) > 1 else 'old'}"  # type: ignore[attr-defined]
+        configuration.host = fake.url
+        configuration.api_key["BearerToken"] = f"Bearer {'new' if len(loads) > 1 else 'old'}"
 
     fake.token = "new"
     access = Access(load)

@@ -37,7 +37,7 @@ def fake(cluster: Cluster) -> FakeApiServer:
 
 def source(cluster: Cluster, *kinds: object, **options: object) -> KubernetesSource:
     """Return a source with short waits."""
-    return KubernetesSource(cluster.access(), kinds or (PODS,), "prod", **({"timing": FAST} | options))  # type: ignore[arg-type]
+    return KubernetesSource(cluster.access(), kinds or (PODS,), "prod", **({"timing": FAST} | options))
 
 
 def following(cluster: Cluster, *kinds: object, **options: object) -> Following:
@@ -91,7 +91,7 @@ def test_an_old_etcds_500_inside_the_stream_falls_back_to_pages(cluster: Cluster
 def test_a_watch_list_without_its_end_falls_back_to_pages(cluster: Cluster, fake: FakeApiServer, action: str) -> None:
     """A proxy or an old server that ignores ``sendInitialEvents`` never says where the list ends."""
     cluster.create(PODS, "web")
-    fake.faults.inject(Fault(action, on="watch"))  # type: ignore[arg-type]
+    fake.faults.inject(Fault(action, on="watch"))
     with following(cluster, timing=replace(FAST, watch=(1, 1))) as seen:
         seen.until_synced(PODS)
 
@@ -148,7 +148,7 @@ def test_half_a_page_is_no_page(cluster: Cluster, fake: FakeApiServer, action: s
     """A page that is cut short is asked for again; nothing of it is believed."""
     fake.watch_list = False
     cluster.create(PODS, "web")
-    fake.faults.inject(Fault(action, on="list"))  # type: ignore[arg-type]
+    fake.faults.inject(Fault(action, on="list"))
     with following(cluster) as seen:
         seen.until_synced(PODS)
 
@@ -188,7 +188,7 @@ def test_a_broken_stream_resumes_without_loss_or_half_objects(
     """A dropped connection, half a line, a line that is not JSON: the watch resumes behind the last whole event."""
     with following(cluster) as seen:
         seen.until_synced(PODS)
-        fake.faults.inject(Fault(action, on="watch", after=1))  # type: ignore[arg-type]
+        fake.faults.inject(Fault(action, on="watch", after=1))
         restart(fake)
         for name in ("a", "b", "c"):
             cluster.create(PODS, name)
@@ -578,7 +578,7 @@ def test_an_object_that_becomes_unreadable_stays_known_until_it_is_deleted(
         cluster.delete(DEPLOYMENTS, "web")
         seen.until(lambda: bool(seen.gone()))
 
-    assert seen.gone()[0].manifest.spec.replicas == 1  # type: ignore[attr-defined]
+    assert seen.gone()[0].manifest.spec.replicas == 1
 
 
 def test_an_object_that_became_unreadable_unseen_is_no_ghost_and_not_gone(
@@ -609,7 +609,7 @@ def test_a_storm_of_events_on_few_objects_does_not_grow_the_queue(cluster: Clust
         seen.until_synced(PODS)
         for number in range(300):
             fake.state.patch(pods, "default", "web", {"status": {"phase": f"phase-{number}"}})
-        seen.until(lambda: seen.known(PODS)["default", "web"].status.phase == "phase-299")  # type: ignore[attr-defined]
+        seen.until(lambda: seen.known(PODS)["default", "web"].status.phase == "phase-299")
 
     assert seen.count("Upserted web") < 150
 

@@ -46,7 +46,7 @@ def misfortune(fake: FakeApiServer, chance: random.Random) -> None:
     if chance.random() < 0.2:
         fake.faults.inject(
             Fault(chance.choice(actions), after=chance.randrange(3), status=chance.choice([410, 500, 503]))
-        )  # type: ignore[arg-type]
+        )
     if chance.random() < 0.05:
         fake.state.compact()
 

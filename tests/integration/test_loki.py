@@ -129,7 +129,7 @@ def test_no_line_is_lost_between_pages(server: FakeLoki, direction: str, page: i
     lines += [(first + 10, {"pod": "b"}, "same time, same text"), (first + 10, {"pod": "c"}, "same time, same text")]
     server.lines = lines
     with Loki(_here(server), page=page) as client:
-        found = list(client.lines(QUERY, Span(first, max(lines)[0] + 1, 100_000), direction))  # type: ignore[arg-type]
+        found = list(client.lines(QUERY, Span(first, max(lines)[0] + 1, 100_000), direction))
 
     expected = {Line(stamp, tuple(sorted(labels.items())), text) for stamp, labels, text in lines}
     assert set(found) == expected
@@ -154,8 +154,8 @@ def test_more_days_than_one_query_may_span_are_read_in_parts(server: FakeLoki, d
     day = 86_400 * 10**9
     server.lines = [(n * day, {"pod": "a"}, str(n)) for n in range(180)]
     with Loki(_here(server), page=50) as client:
-        found = [int(line.text) for line in client.lines(QUERY, Span(0, 180 * day, 1000), direction)]  # type: ignore[arg-type]
-        some = [int(line.text) for line in client.lines(QUERY, Span(0, 180 * day, 45), direction)]  # type: ignore[arg-type]
+        found = [int(line.text) for line in client.lines(QUERY, Span(0, 180 * day, 1000), direction)]
+        some = [int(line.text) for line in client.lines(QUERY, Span(0, 180 * day, 45), direction)]
     expected = list(range(180)) if direction == "forward" else list(range(180))[::-1]
     assert found == expected
     assert some == expected[:45]
@@ -280,7 +280,7 @@ def test_paging_loses_no_line_and_repeats_none(
     """Whatever the times of the lines, the size of a page and the limit: the first so many lines in order, each once."""
     kept = [Line(stamp, (("pod", pod),), str(text)) for stamp, pod, text in drawn]
     with _Kept(_datasource("http://127.0.0.1:9"), page, kept) as client:
-        found = list(client.lines(QUERY, Span(0, 31, limit), direction))  # type: ignore[arg-type]
+        found = list(client.lines(QUERY, Span(0, 31, limit), direction))
     assert len(set(found)) == len(found) == min(limit, len(kept))
     ordered = sorted((line.at for line in kept), reverse=direction == "backward")
     assert [line.at for line in found] == ordered[:limit]

@@ -71,7 +71,7 @@ def client(prometheus: RealPrometheus) -> Iterator[Prometheus]:
 def _fetch(server: Datasource, entity: str, metric: str, **more: object) -> Series:
     with History(Resolver(_graph(), IRIS, [server])) as opened:
         given = {"start": at(5), "end": at(235), "step": "5m", **more}
-        return opened.fetch(entity, metric, **given)  # type: ignore[arg-type]
+        return opened.fetch(entity, metric, **given)
 
 
 def test_two_pods_with_disjoint_lives_give_one_series(history: History) -> None:
@@ -263,7 +263,7 @@ def test_several_metrics_stand_in_one_table(history: History) -> None:
 @pytest.mark.parametrize("scope", ["Workload", "Pod", "Node", "Domain", "Cluster"])
 def test_the_server_accepts_every_shipped_template(client: Prometheus, scope: str) -> None:
     """Each template of each scope renders to a query that the real server evaluates without an error."""
-    subject = Subject("", scope, "prod", "pay.ments", "Deployment", 'a"b\\c', pods="x-[0-9a-f]{6,10}-[0-9a-z]{5}")  # type: ignore[arg-type]
+    subject = Subject("", scope, "prod", "pay.ments", "Deployment", 'a"b\\c', pods="x-[0-9a-f]{6,10}-[0-9a-z]{5}")
     templates = Catalogue.shipped().for_scope(scope)
 
     for template in templates:

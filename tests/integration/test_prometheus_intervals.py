@@ -46,7 +46,7 @@ def _up(**scrapes: int) -> tuple[int, dict[str, str], bytes]:
     return 200, {}, json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
 
 
-def test_a_rate_looks_back_four_scrapes(server: FaultServer) -> None:  # noqa: F811
+def test_a_rate_looks_back_four_scrapes(server: FaultServer) -> None:  # noqa: F811  a fixture
     """The kubelet of this server is scraped once a minute, so a rate of five seconds looks back four minutes."""
     server.replies = [_targets(TARGETS)]
     resolver = Resolver(_graph(), IRIS, [_datasource(_url(server))], intervals=Intervals())
@@ -58,7 +58,7 @@ def test_a_rate_looks_back_four_scrapes(server: FaultServer) -> None:  # noqa: F
     assert found.warnings == ("the step is shorter than p's scrape interval, so points repeat",)
 
 
-def test_each_job_has_its_own(server: FaultServer) -> None:  # noqa: F811
+def test_each_job_has_its_own(server: FaultServer) -> None:  # noqa: F811  a fixture
     """The slowest target of a job counts; a query that names no known job takes the longest of all."""
     server.replies = [_targets(TARGETS)]
     datasource, intervals = _datasource(_url(server), jobs={"node-exporter": "node"}), Intervals()
@@ -71,7 +71,7 @@ def test_each_job_has_its_own(server: FaultServer) -> None:  # noqa: F811
 
 @pytest.mark.parametrize("answer", [_targets([]), (404, {}, b"404 page not found")])
 def test_a_server_without_targets_is_known_by_its_scrapes(
-    server: FaultServer,  # noqa: F811
+    server: FaultServer,  # noqa: F811  a fixture
     answer: tuple[int, dict[str, str], bytes],
 ) -> None:
     """What was sent from elsewhere (Mimir, VictoriaMetrics) has ``up``: its points of an hour are counted."""
@@ -83,7 +83,7 @@ def test_a_server_without_targets_is_known_by_its_scrapes(
     assert seconds == {"a": 15, "b": 30, "c": 60, "d": 300, "e": 450}
 
 
-def test_what_is_configured_is_not_asked_for(server: FaultServer) -> None:  # noqa: F811
+def test_what_is_configured_is_not_asked_for(server: FaultServer) -> None:  # noqa: F811  a fixture
     """A configured interval holds, and the server is not asked."""
     server.replies = [_targets(TARGETS)]
 
@@ -91,7 +91,7 @@ def test_what_is_configured_is_not_asked_for(server: FaultServer) -> None:  # no
     assert server.forms == []
 
 
-def test_a_server_that_does_not_tell_is_asked_again_later(server: FaultServer) -> None:  # noqa: F811
+def test_a_server_that_does_not_tell_is_asked_again_later(server: FaultServer) -> None:  # noqa: F811  a fixture
     """The usual interval at once, asked again after a minute; what was learned holds for an hour."""
     at = [0.0]
     datasource, intervals = _datasource(_url(server)), Intervals(clock=lambda: at[0])
@@ -109,7 +109,7 @@ def test_a_server_that_does_not_tell_is_asked_again_later(server: FaultServer) -
     assert intervals.longest(datasource) == timedelta(minutes=1)
 
 
-def test_an_automatic_step_is_a_scrape_at_least(server: FaultServer) -> None:  # noqa: F811
+def test_an_automatic_step_is_a_scrape_at_least(server: FaultServer) -> None:  # noqa: F811  a fixture
     """Where targets are scraped every ninety seconds, points every minute would repeat."""
     server.replies = [_targets(TARGETS)]
     resolver = Resolver(_graph(), IRIS, [_datasource(_url(server))], intervals=Intervals())

@@ -119,7 +119,7 @@ def test_the_last_day_is_24_hours_over_a_change_of_the_clock(prometheus: RealPro
 def test_times_without_a_zone_are_refused(history: History) -> None:
     """A naive time would mean another hour on each machine."""
     with pytest.raises(InvalidInput, match="without a zone"):
-        history.fetch(NODE_A, "mem_usage", start=datetime(2026, 11, 1), end=datetime(2026, 11, 2))  # noqa: DTZ001
+        history.fetch(NODE_A, "mem_usage", start=datetime(2026, 11, 1), end=datetime(2026, 11, 2))  # noqa: DTZ001  naive on purpose
 
 
 def test_a_window_in_the_future_is_an_error(history: History) -> None:
@@ -152,7 +152,7 @@ def test_points_after_the_newest_sample_are_a_gap(history: History) -> None:
 def test_more_samples_than_a_query_may_load_are_computed_not_tried(
     prometheus: RealPrometheus,
     graph: GraphStore,
-    proxy: Proxy,  # noqa: F811
+    proxy: Proxy,  # noqa: F811  a fixture
 ) -> None:
     """300 series of 240 points are beyond this server's 50,000 samples: asked in parts from the start, none of them refused."""
     behind = RealPrometheus(f"http://127.0.0.1:{proxy.server_port}").datasource(max_samples=50_000)

@@ -32,7 +32,7 @@ def _values(prometheus: RealPrometheus, query: str, grid: Grid = FIRST) -> list[
 
 def test_krr_60_and_97_a_long_list_of_pods_goes_as_a_form_with_whole_seconds(
     prometheus: RealPrometheus,
-    server: FaultServer,  # noqa: F811
+    server: FaultServer,  # noqa: F811  a fixture
 ) -> None:
     """60 kB of pod names pass, and no fraction of a second stands in what is sent."""
     names = "|".join(literally(f"pod-{number:06}.x") for number in range(4000))
@@ -46,7 +46,7 @@ def test_krr_60_and_97_a_long_list_of_pods_goes_as_a_form_with_whole_seconds(
 
 
 def test_maia_251_an_empty_431_and_a_redirect_are_told_and_slashes_do_not_double(
-    server: FaultServer,  # noqa: F811
+    server: FaultServer,  # noqa: F811  a fixture
 ) -> None:
     """A refusal without words still names the status; a redirect never turns the POST into a GET; the path has one slash."""
     given = {"name": "p", "kind": "prometheus", "url": f"http://127.0.0.1:{server.server_port}//", "timeout": 20}
@@ -83,7 +83,7 @@ def test_grafana_114668_a_regular_expression_takes_a_name_literally(prometheus: 
     assert _values(prometheus, query) == [float(odd_values().index(value))] * 5
 
 
-def test_thanos_3353_and_mimir_6711_both_ends_are_multiples_of_the_step(server: FaultServer) -> None:  # noqa: F811
+def test_thanos_3353_and_mimir_6711_both_ends_are_multiples_of_the_step(server: FaultServer) -> None:  # noqa: F811  a fixture
     """Whatever the window, what is asked can be served from a cache and has no shifted points."""
     server.replies = [_one]
     resolver = Resolver(_graph(), IRIS, [_datasource(server.server_port, timeout=20)])
@@ -108,7 +108,7 @@ def test_grafana_21417_a_rate_looks_back_four_scrapes_at_least() -> None:
         assert window in found.query
 
 
-def test_prometheus_10310_more_than_11_000_points_are_never_tried(server: FaultServer) -> None:  # noqa: F811
+def test_prometheus_10310_more_than_11_000_points_are_never_tried(server: FaultServer) -> None:  # noqa: F811  a fixture
     """The limit is computed: two requests that meet, and no refusal whose text would mislead."""
     server.replies = [_one]
     with Prometheus(_datasource(server.server_port, timeout=20)) as client:
@@ -144,4 +144,4 @@ def test_telegraf_3739_a_password_in_the_url_goes_nowhere(tmp_path: Path) -> Non
 def test_dataretrieval_307_a_time_without_a_zone_is_refused() -> None:
     """Nobody's local time is guessed."""
     with pytest.raises(InvalidInput, match="without a zone"):
-        Window(datetime(2026, 11, 1), datetime(2026, 11, 2))  # noqa: DTZ001
+        Window(datetime(2026, 11, 1), datetime(2026, 11, 2))  # noqa: DTZ001  naive on purpose

@@ -52,7 +52,7 @@ def _wait(until: Any) -> bool:
 
 
 def test_who_stops_reading_ends_the_requests(
-    server: FaultServer,  # noqa: F811
+    server: FaultServer,  # noqa: F811  a fixture
     graph: GraphStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -61,7 +61,7 @@ def test_who_stops_reading_ends_the_requests(
     server.replies = [_one]
     resolver = Resolver(graph, IRIS, [_datasource(server.server_port, timeout=20)])
     with History(resolver) as history:
-        with closing(history.stream(history.plan(NODES, "mem_usage", **WINDOW))) as parts:  # type: ignore[type-var]
+        with closing(history.stream(history.plan(NODES, "mem_usage", **WINDOW))) as parts:
             assert len(next(parts).queries) == 2
         asked = len(server.forms)
         assert asked < 2 + 2 * histories._AHEAD
@@ -70,7 +70,7 @@ def test_who_stops_reading_ends_the_requests(
 
 
 def test_what_fails_in_the_middle_is_listed_beside_what_came(
-    server: FaultServer,  # noqa: F811
+    server: FaultServer,  # noqa: F811  a fixture
     graph: GraphStore,
 ) -> None:
     """A refusal, a half body, no data and a redirect, each for its series: the other series are whole, none is short."""
@@ -103,7 +103,7 @@ def test_what_fails_in_the_middle_is_listed_beside_what_came(
     assert sum("is missing" in warning for warning in found.warnings) == 4
 
 
-def test_nothing_at_all_is_the_first_ones_error(server: FaultServer, graph: GraphStore) -> None:  # noqa: F811
+def test_nothing_at_all_is_the_first_ones_error(server: FaultServer, graph: GraphStore) -> None:  # noqa: F811  a fixture
     """When no series can be had there is no table of nulls but an error."""
     server.replies = [(503, {"Retry-After": "1"}, b"starting")]
     waits: list[float] = []

@@ -111,7 +111,7 @@ def _dying(store: RemoteStore, *, after: int) -> Iterator[None]:
             raise StoreUnavailable("killed")
         passed(text)
 
-    store._connection.update = update  # type: ignore[method-assign]
+    store._connection.update = update
     yield
 
 

@@ -133,7 +133,7 @@ def test_a_client_that_leaves_frees_its_reader(running: Service) -> None:
                 headers={"Content-Type": "application/sparql-query"},
                 timeout=0.5,
             ).read() if query is RUNAWAY else _leave(running, query)
-        until(lambda left=left: metric(running, 'drumlin_queries_total{outcome="abandoned"}') > left)  # type: ignore[misc]
+        until(lambda left=left: metric(running, 'drumlin_queries_total{outcome="abandoned"}') > left)
     assert ask(running, COUNT + " OFFSET 0").status_code == 200
 
 

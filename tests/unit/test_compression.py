@@ -49,7 +49,7 @@ def answer(
 
     asked = {"accept-encoding": accept, **(request or {})}
     scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in asked.items()]}
-    asyncio.run(Compression(app)(scope, None, take))  # type: ignore[arg-type]
+    asyncio.run(Compression(app)(scope, None, take))
     found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     return found, [each["body"] for each in sent[1:]], seen
 

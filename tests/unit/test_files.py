@@ -156,7 +156,7 @@ def test_files_follow_the_store(store: EmbeddedStore, tmp_path: Path) -> None:
 
 def _until(true: object, seconds: float = 20) -> None:
     deadline = time.monotonic() + seconds
-    while not true():  # type: ignore[operator]
+    while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

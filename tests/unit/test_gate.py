@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 def refused(text: str, **more: object) -> QueryRejected:
     """Return why a text is refused; fails when it is not."""
     with pytest.raises(QueryRejected) as caught:
-        check(text, max_bytes=LIMIT, **more)  # type: ignore[arg-type]
+        check(text, max_bytes=LIMIT, **more)
     return caught.value
 
 

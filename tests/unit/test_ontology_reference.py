@@ -95,7 +95,7 @@ def boxes() -> dict[str, tuple[float, float, float, float]]:
     """Return the boxes of the drawing: name → left, top, right, bottom."""
     found = {}
     for link in ET.parse(ROOT / "classes.svg").iter(f"{SVG}a"):
-        left, top, width, height = (float(link.find(f"{SVG}rect").get(each)) for each in ("x", "y", "width", "height"))  # type: ignore[union-attr, arg-type]
+        left, top, width, height = (float(link.find(f"{SVG}rect").get(each)) for each in ("x", "y", "width", "height"))
         found[link.get("href", "").removeprefix("#")] = (left, top, left + width, top + height)
     return found
 

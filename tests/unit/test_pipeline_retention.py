@@ -114,7 +114,7 @@ def test_an_object_that_comes_back_after_its_tombstone_is_gone_starts_anew() -> 
     }
     sink, run = follow([upserted(pod), gone(pod)], one_by_one=True)
     assert purge(sink, RetentionSettings(days=0, classes={}), NOW + timedelta(days=1)) == 1
-    again = {**pod, "metadata": {**pod["metadata"], "uid": "v"}}  # type: ignore[dict-item]
+    again = {**pod, "metadata": {**pod["metadata"], "uid": "v"}}
     run.take(upserted(again))
     run.flush(everything=True)
 

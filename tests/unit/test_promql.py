@@ -22,7 +22,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
 def _datasource(**more: object) -> Datasource:
-    return Datasource("main", "https://kg.example/id/datasource/main", "prometheus", "http://p", **more)  # type: ignore[arg-type]
+    return Datasource("main", "https://kg.example/id/datasource/main", "prometheus", "http://p", **more)
 
 
 def _render(query: str, values: dict[str, str] | None = None, **more: object) -> str:

@@ -63,7 +63,7 @@ def test_quads_are_sorted_by_graph_as_the_engine_has_them(quads: list[tuple[obje
     store = ox.Store()
     expected: dict[str | None, set[str]] = {}
     for subject, predicate, value, graph in quads:
-        store.add(ox.Quad(subject, predicate, value, graph or ox.DefaultGraph()))  # type: ignore[arg-type]
+        store.add(ox.Quad(subject, predicate, value, graph or ox.DefaultGraph()))
     for quad in store:
         name = None if isinstance(quad.graph_name, ox.DefaultGraph) else quad.graph_name
         statement = ox.serialize([quad.triple], format=ox.RdfFormat.N_TRIPLES) or b""
@@ -86,7 +86,7 @@ def test_a_line_is_taken_apart_into_the_engines_terms(
 def test_every_syntax_says_the_same(triples: list[tuple[object, ...]]) -> None:
     """Lines written as any syntax and read again are the same lines."""
     store = ox.Store()
-    store.extend([ox.Quad(*triple) for triple in triples])  # type: ignore[arg-type]
+    store.extend([ox.Quad(*triple) for triple in triples])
     lines = rdf.by_graph(store.dump(format=ox.RdfFormat.N_QUADS) or b"")[None]
 
     for syntax in (JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG):  # RDF/XML cannot write every predicate and character
@@ -125,7 +125,7 @@ def test_lines_are_in_the_engines_form(written: str, kept: str) -> None:
 def test_the_digest_is_of_the_set(lines: list[str], random: object) -> None:
     """The order of lines does not matter; one line more or less does."""
     shuffled = list(lines)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
 
     assert rdf.digest(lines) == rdf.digest(shuffled) == rdf.digest(frozenset(lines))
     assert len(rdf.digest(lines)) == 32

@@ -41,7 +41,7 @@ class Served:
 
     def rows(self, query: str, **options: object) -> list[str]:
         """Run a SELECT and return its rows, sorted."""
-        answer = self.store.answer(query, media_type=CSV, **options)  # type: ignore[arg-type]
+        answer = self.store.answer(query, media_type=CSV, **options)
         return sorted(b"".join(answer.chunks).decode().splitlines()[1:])
 
 
@@ -197,7 +197,7 @@ def test_a_result_that_nobody_reads_is_held_back_and_then_given_up(served: Serve
     answers = [served.store.answer(product, media_type=CSV) for _ in range(2)]
     for answer in answers:
         assert next(answer.chunks)
-        answer.chunks.close()  # type: ignore[attr-defined]
+        answer.chunks.close()
     assert [each.outcome for each in served.ended[-2:]] == ["abandoned", "abandoned"]
     assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
 

@@ -155,7 +155,7 @@ def reference(spec: PodSpec, overhead: str | None, whole_pod: str | None) -> Dec
 
     def millis(container: Container) -> int | None:
         demand = container.resources
-        written = (demand.requests["cpu"], demand.limits["cpu"])  # type: ignore[union-attr,index]
+        written = (demand.requests["cpu"], demand.limits["cpu"])
         found = [int(str(each)[:-1]) for each in written if each is not None]
         return found[0] if found else None
 

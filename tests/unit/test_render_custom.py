@@ -201,7 +201,7 @@ def test_owner_and_selector_rules_give_links() -> None:
     )
     run.flush(everything=True)
 
-    text = run._sink.text()  # type: ignore[attr-defined]
+    text = run._sink.text()
     assert (
         "thing.example.org/a> <https://w3id.org/drumlin/ns#selects> <https://kg.example/id/prod/shop/deployment/x> ."
         in text

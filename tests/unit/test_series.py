@@ -118,7 +118,7 @@ def test_a_step_that_cannot_be_is_refused(step: str | timedelta) -> None:
 @pytest.mark.parametrize(
     ("start", "end", "reason"),
     [
-        (datetime(2026, 1, 1), datetime(2026, 1, 2, tzinfo=UTC), "without a zone"),  # noqa: DTZ001
+        (datetime(2026, 1, 1), datetime(2026, 1, 2, tzinfo=UTC), "without a zone"),  # noqa: DTZ001  naive on purpose
         (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), "before it starts"),
         (datetime(1969, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), "before 1970"),
     ],
@@ -179,7 +179,7 @@ def test_values_that_are_not_finite_are_null_and_counted() -> None:
 )
 def test_filling_does_what_was_asked(how: str, expected: list[float | None]) -> None:
     """Nothing is invented before the first value, and a line is never drawn beyond the last."""
-    assert fill(_values(None, 1.0, None, None, 4.0, None), how).to_pylist() == expected  # type: ignore[arg-type]
+    assert fill(_values(None, 1.0, None, None, 4.0, None), how).to_pylist() == expected
 
 
 def test_the_table_is_long_with_dictionaries() -> None:

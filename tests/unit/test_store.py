@@ -148,7 +148,7 @@ def test_a_failed_commit_is_taken_back(store: EmbeddedStore, monkeypatch: pytest
             store.apply([write(A, 2), write(B, 1)])
 
     assert (store.generation, len(store.log(0))) == (1, 1)
-    assert store.read(A).lines == {line(A, 1)}  # type: ignore[union-attr]
+    assert store.read(A).lines == {line(A, 1)}
     assert store.read(B) is None
     assert store.apply([write(A, 3)])[0].generation == 2
 
@@ -183,7 +183,7 @@ def test_an_engine_that_cannot_be_opened_again_stops_writing(
             store.read(A)
         with pytest.raises(StoreUnavailable, match="refused the last write"):
             store.entries()
-        assert store.read(B).lines == {line(B, 1)}  # type: ignore[union-attr]
+        assert store.read(B).lines == {line(B, 1)}
         assert [each.generation for each in store.log(0)] == [1]
 
     assert store.apply([write(A, 2)])[0].generation == 3
@@ -222,7 +222,7 @@ def gathered(store: EmbeddedStore, *asked: list[GraphWrite]) -> list[list[Writte
         until(lambda: not store._writer._waiting)  # the writer has it, and waits for the lock
         for number, each in enumerate(threads):
             each.start()
-            until(lambda number=number: len(store._writer._waiting) == number + 1)  # type: ignore[misc]
+            until(lambda number=number: len(store._writer._waiting) == number + 1)
     for each in [holding, *threads]:
         each.join()
     return found
@@ -242,7 +242,7 @@ def test_a_batch_is_one_commit_and_a_generation_each(store: EmbeddedStore) -> No
     store.follow_deltas(deltas.append)
     found = gathered(store, [write(A, 1)], [write(B, 1), write(f"{B}2", 1)], [write(f"{B}3")], [remove(f"{B}4")])
 
-    assert [[(each.outcome, each.generation) for each in one] for one in found] == [  # type: ignore[union-attr]
+    assert [[(each.outcome, each.generation) for each in one] for one in found] == [
         [("created", 2)],
         [("created", 3), ("created", 3)],
         [("created", 4)],
@@ -259,7 +259,7 @@ def test_a_graph_asked_for_twice_waits_for_the_next_batch(store: EmbeddedStore) 
     gathered(store, [write(A, 1)], [write(A, 2)], [write(A, 3)], [write(B, 1)])
 
     assert [each.graphs for each in deltas[1:]] == [(A, B), (A,), (A,)]
-    assert store.read(A).lines == {line(A, 3)}  # type: ignore[union-attr]
+    assert store.read(A).lines == {line(A, 3)}
 
 
 def test_a_refused_write_leaves_its_batch_alone(store: EmbeddedStore) -> None:
@@ -336,7 +336,7 @@ def test_a_store_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
 
     again = EmbeddedStore(tmp_path)
     assert again.generation == 3
-    assert again.read(A).lines == {line(A, 2)}  # type: ignore[union-attr]
+    assert again.read(A).lines == {line(A, 2)}
     again.close()
 
 
@@ -428,9 +428,9 @@ def test_an_answer_may_be_read_in_another_thread_or_dropped(store: EmbeddedStore
     reader = threading.Thread(target=lambda: found.extend(next(first.chunks) for _ in range(3)))
     reader.start()
     reader.join()
-    first.chunks.close()  # type: ignore[attr-defined]
+    first.chunks.close()
     dropped = store.answer(query, media_type=JSON)
-    thread = dropped.chunks._thread  # type: ignore[attr-defined]
+    thread = dropped.chunks._thread
     del dropped
     thread.join(10)
 

@@ -46,7 +46,7 @@ def filled(store: EmbeddedStore, start: int = 0) -> int:
 def whole(store: EmbeddedStore, count: int) -> None:
     """Check that the first ``count`` graphs are there as written, and none more."""
     assert {each.graph for each in store.entries()} == {f"http://g/{n}" for n in range(count)}
-    assert all(store.read(f"http://g/{n}").lines == write(n).lines for n in range(count))  # type: ignore[union-attr]
+    assert all(store.read(f"http://g/{n}").lines == write(n).lines for n in range(count))
 
 
 def test_a_full_disk_refuses_writes_until_there_is_room(small: Path) -> None:

@@ -44,7 +44,7 @@ def rows_of(engine: ox.Store, query: str) -> list[list[tuple[str, str]]]:
     assert isinstance(solutions, ox.QuerySolutions)
     names = [each.value for each in solutions.variables]
     return sorted(
-        sorted((name, term.value) for name, term in zip(names, row, strict=True) if term is not None)  # type: ignore[union-attr]
+        sorted((name, term.value) for name, term in zip(names, row, strict=True) if term is not None)
         for row in solutions
     )
 
@@ -56,12 +56,12 @@ def test_the_engine_answers_as_rdflib(query: str, quads: list[tuple[str, str, st
     """Over random small data both give the same rows, each as often."""
     engine, dataset = ox.Store(), rdflib.Dataset(default_union=True)
     for quad in quads:
-        engine.add(ox.Quad(*[ox.NamedNode(each) for each in quad]))  # type: ignore[arg-type]
-        dataset.add(tuple(rdflib.URIRef(each) for each in quad))  # type: ignore[arg-type]
+        engine.add(ox.Quad(*[ox.NamedNode(each) for each in quad]))
+        dataset.add(tuple(rdflib.URIRef(each) for each in quad))
     ours = rows_of(engine, restore(query))
     theirs = sorted(
         sorted((str(name), str(term)) for name, term in row.asdict().items()) for row in dataset.query(query)
-    )  # type: ignore[union-attr]
+    )
     if "?g ?a ?b" in query:  # the union of rdflib merges what two graphs say
         ours, theirs = ([row for at, row in enumerate(rows) if row not in rows[:at]] for rows in (ours, theirs))
     if "GROUP BY ?x" in query:  # rdflib makes a row of no solutions; SPARQL 1.1 §18.5.1 makes no group of them

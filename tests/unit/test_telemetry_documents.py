@@ -91,7 +91,7 @@ def test_a_workloads_telemetry_is_the_contracts() -> None:
 def test_telemetry_of_nodes_and_domains_is_the_contracts(graph: str, scope: str, template: str) -> None:
     """A node is asked for by its name, a domain without any."""
     document = _contract(graph)
-    subject = Subject(document["id"], scope, "prod", None, document["type"], document["name"])  # type: ignore[arg-type]
+    subject = Subject(document["id"], scope, "prod", None, document["type"], document["name"])
 
     assert describe(subject, _only(template), [PROMETHEUS], IRIS) == document["telemetry"]
 

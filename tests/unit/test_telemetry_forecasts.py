@@ -52,7 +52,7 @@ class _Graph:
         server = Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
         self.forecasts = Forecasts(
             self.store, IRIS, Resolver(self.store, IRIS, [server]), self._write, lambda: self.now
-        )  # type: ignore[arg-type]
+        )
 
     def _write(self, _iri: str, document: NodeDocument) -> None:
         self.written.append(document)

@@ -33,7 +33,7 @@ class Interrupted(EmbeddedStore):
 
     def answer(self, query: str, **options: object) -> Answer:
         """Answer, and let the other one write."""
-        answer = super().answer(query, **options)  # type: ignore[arg-type]
+        answer = super().answer(query, **options)
         chunks = list(answer.chunks)
         if self.then is not None:
             then, self.then = self.then, None

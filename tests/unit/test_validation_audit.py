@@ -31,7 +31,7 @@ def fixture(path: Path) -> tuple[str, Lines]:
 def pod(name: str, **more: object) -> tuple[str, Lines]:
     """Return a well-shaped pod's graph with something more."""
     document = {"id": f"{ID}/pod/{name}", "type": "Pod", "name": name, "namespace": "payments", **more}
-    return document["id"], jsonld.lines(document)  # type: ignore[return-value]
+    return document["id"], jsonld.lines(document)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.fail.jsonld")), ids=lambda path: path.name.split(".")[0])

@@ -263,7 +263,7 @@ def brief(text: str) -> str:
 
 
 def _backoff(attempt: int) -> float:
-    return random.uniform(0.1, 0.2) * float(2**attempt)  # noqa: S311
+    return random.uniform(0.1, 0.2) * float(2**attempt)  # noqa: S311  spread, no secret
 
 
 def _retry_after(header: str | None) -> float | None:

@@ -209,7 +209,7 @@ class Prometheus:
     def _answer(self, request: Request, kind: type[T]) -> tuple[_Answer[T], T]:
         body = self._connection.ask(request)
         try:
-            answer: _Answer[T] = msgspec.json.decode(body, type=_Answer[kind])  # type: ignore[valid-type]
+            answer: _Answer[T] = msgspec.json.decode(body, type=_Answer[kind])  # type: ignore[valid-type]  # a type made at run time
         except msgspec.ValidationError as error:
             raise self._connection.not_its_api("JSON that is not the Prometheus API's", request.asked) from error
         except msgspec.DecodeError as error:
