@@ -39,7 +39,6 @@ def test_a_real_server_evaluates_the_template(prometheus: RealPrometheus, templa
 # -- a user's own ---------------------------------------------------------------------------------------------------------
 
 WINDOW = {"start": at(5).isoformat(), "end": at(55).isoformat(), "step": "5m"}
-TEMPLATE = "/subgraph/template/workload.mem_double"
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +54,16 @@ def http(prometheus: RealPrometheus, tmp_path_factory: pytest.TempPathFactory) -
             yield opened
 
 
-def put(http: httpx.Client, query: str, **more: object) -> httpx.Response:
+def put(http: httpx.Client, query: str, name: str = "mem_double", **more: object) -> httpx.Response:
     """Write a template as a user does."""
     words = {"signal": "metrics", "quantity": "memory", "unit": "By", "metricType": "gauge", "exporter": "cadvisor"}
     document = {
-        "id": "https://kg.example/id/template/workload.mem_double", "type": "MetricTemplate", "name": "mem_double", "scope": "Workload", "title": "Twice the memory",
+        "id": f"https://kg.example/id/template/workload.{name}", "type": "MetricTemplate", "name": name, "scope": "Workload", "title": "Twice the memory",
         "datasourceType": "prometheus", "query": query, **words, **more,
     }  # fmt: skip
-    return http.put(TEMPLATE, json=document, headers={"Content-Type": "application/ld+json"})
+    return http.put(
+        f"/subgraph/template/workload.{name}", json=document, headers={"Content-Type": "application/ld+json"}
+    )
 
 
 def values(http: httpx.Client) -> list[float]:
@@ -108,6 +109,6 @@ def test_a_template_that_could_never_be_asked_is_refused(http: httpx.Client, que
 
 def test_a_template_of_a_server_that_is_asked_otherwise_says_what_it_likes(http: httpx.Client) -> None:
     """Where an InfluxDB keeps a metric stands in its configuration, so the query of its template is a remark."""
-    answer = put(http, "SELECT mean(rss) FROM mem", datasourceType="influxdb")
+    answer = put(http, "SELECT mean(rss) FROM mem", "mem_elsewhere", datasourceType="influxdb")
 
     assert answer.status_code in (201, 204), answer.text

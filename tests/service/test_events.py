@@ -62,11 +62,11 @@ def batch(http: httpx.Client, since: str, **params: Any) -> tuple[str, list[dict
     return answer.headers["X-Drumlin-Last-Event-Id"], answer.json()
 
 
-def everything(http: httpx.Client, since: str = "0", limit: int = 1000) -> list[dict[str, Any]]:
+def everything(http: httpx.Client, since: str = "0", limit: int = 1000, **params: Any) -> list[dict[str, Any]]:
     """Read all events there are, batch by batch."""
     found: list[dict[str, Any]] = []
     while True:
-        since, events = batch(http, since, limit=limit)
+        since, events = batch(http, since, limit=limit, **params)
         if not events:
             return found
         found += events
@@ -114,14 +114,14 @@ def test_what_is_too_much_or_too_old_is_said_to_be_left_out(tmp_path: Path) -> N
     """An event of more quads than the limit, or of a graph that nobody keeps any more, says so, and is told all the same."""
     with serving("--store", str(tmp_path / "s")) as service, httpx.Client(base_url=service.url) as http:
         many = "".join(f"<http://a> <http://b> {number} .\n" for number in range(1_001))
-        http.put("/store?graph=http://many", content=many, headers={"Content-Type": "text/turtle"})
+        http.put("/store?graph=http://many", content=many, headers={"Content-Type": "text/turtle"}).raise_for_status()
         put(http, "a")
-        _, events = batch(http, "0", quads=True)
+        events = everything(http, quads=True)
         told = {each["subject"]: each["data"] for each in events}
         assert "1,001 added" in told["http://many"]["leftOut"]
         assert told["forecast/a"]["added"]
     with serving("--store", str(tmp_path / "s")) as service, httpx.Client(base_url=service.url) as http:
-        _, again = batch(http, "0", quads=True)
+        again = everything(http, quads=True)
         assert [each["id"] for each in again] == [each["id"] for each in events]
         assert "not kept" in {each["subject"]: each["data"] for each in again}["forecast/a"]["leftOut"]
 
