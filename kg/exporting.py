@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from kg import framing, inlining, jsonld, rdf
-from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
+from kg import framing, jsonld, rdf
+from kg.errors import TooLarge, UnsupportedSyntax
 from kg.iris import Iris
 from kg.rdf import JSONLD, NQUADS, TRIG, TURTLE, Lines, Syntax
 from kg.store.protocol import Store
@@ -178,21 +178,3 @@ def gzipped(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if packed := packer.compress(chunk):
             yield packed
     yield packer.flush()
-
-
-def graphs_of(data: bytes, syntax: Syntax) -> dict[str, Lines]:
-    """Read an export back; raises ``InvalidDocument`` for one whose statements stand in no graph."""
-    if not syntax.quads:
-        raise InvalidDocument(
-            f"{syntax.name} has no graphs, so an export in it cannot be read back",
-            hint="export as nquads, trig or jsonld",
-        )
-    found = rdf.parse(inlining.inline(data, max_bytes=len(data) + 1) if syntax is JSONLD else data, syntax)
-    graphs: dict[str, Lines] = {}
-    for graph, lines in found.items():
-        if graph is None or graph.startswith("_:"):
-            raise InvalidDocument(
-                "some statements stand in no named graph", hint="import what drumlin dump has written"
-            )
-        graphs[graph] = lines
-    return graphs

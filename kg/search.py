@@ -25,7 +25,6 @@ from kg.words import Part, sought
 
 EXACT = 2_000
 """Matches up to which counts are exact."""
-MAX_LIMIT = 10_000
 MAX_PARTS = 16
 TOP = 50
 """Values of one facet that are told."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,3 @@ def collection(name: str) -> list[dict[str, Any]]:
     """Return the recorded objects of one collection (``pods``)."""
     items: list[dict[str, Any]] = json.loads(files("api.demo").joinpath(f"cluster/{name}.json").read_bytes())["items"]
     return items
-
-
-def today() -> datetime:
-    """Return the time in UTC."""
-    return datetime.now(UTC)

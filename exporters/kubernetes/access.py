@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 import urllib3
 import urllib3.exceptions
 
-from kg.errors import InvalidSettings, SourceUnavailable
+from kg.errors import SourceUnavailable
 
 CONNECT_TIMEOUT = 10.0
 """Seconds until a connection attempt is given up."""
@@ -139,21 +139,6 @@ class Access:
                 loaders.load_incluster_config(client_configuration=configuration)
             else:
                 loaders.load_kube_config(kubeconfig, context, client_configuration=configuration, persist_config=False)
-
-        return cls(load)
-
-    @classmethod
-    def to_host(cls, host: str, *, token: str | None = None, ca_file: str | None = None) -> Access:
-        """Use the API server at ``host`` (an http(s) URL), e.g. ``kubectl proxy``, without any kubeconfig."""
-        address = urlsplit(host)
-        if address.scheme not in {"http", "https"} or not address.hostname or "@" in address.netloc:
-            raise InvalidSettings("the API server's address must be an http(s) URL without credentials")
-
-        def load(configuration: Any) -> None:
-            configuration.host = host
-            configuration.ssl_ca_cert = ca_file
-            if token:
-                configuration.api_key["BearerToken"] = f"Bearer {token}"
 
         return cls(load)
 

@@ -7,9 +7,8 @@ on few objects neither grows the queue nor blocks the watch. Nothing is delayed 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from exporters.protocol import Change, Gone, Upserted
 
@@ -21,7 +20,6 @@ LOT = 256
 class _Slot:
     change: Change
     uid: str | None
-    since: float = field(default_factory=time.monotonic)
 
 
 class Backlog:
@@ -74,11 +72,6 @@ class Backlog:
                     del self._upserts[slot.uid]
             self._room.notify_all()
         return [slot.change for slot in lot]
-
-    def age(self) -> float:
-        """Return how many seconds the oldest waiting change has waited; 0 when none does."""
-        with self._lock:
-            return time.monotonic() - self._slots[0].since if self._slots else 0.0
 
     def fail(self, error: BaseException) -> None:
         """Let the next ``take`` raise ``error``: a reflector cannot go on."""

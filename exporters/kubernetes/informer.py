@@ -103,10 +103,6 @@ class KubernetesSource:
         """Return how each kind is doing; empty before ``changes`` began. Callable from any thread."""
         return tuple(each.status() for each in self._reflectors)
 
-    def queue_age(self) -> float:
-        """Return how many seconds the oldest change has waited for the consumer; 0 when none waits."""
-        return self._backlog.age()
-
     def _reflector(self, kind: Kind, backlog: Backlog) -> Reflector:
         return Reflector(
             self._access,

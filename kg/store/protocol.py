@@ -126,9 +126,6 @@ class Answer:
     generation: int
 
 
-QueryForm = Literal["select", "ask", "construct", "describe"]
-
-
 class Store(Protocol):
     """A dataset of owned, digested, logged graphs. See the module for what is guaranteed."""
 

@@ -152,7 +152,7 @@ def export(url: str, directory: str | None, events: int) -> None:
     ensure(sink, settings, iris, catalogue, ())
     flow = Pipeline(sink, KINDS, settings, iris, catalogue, (), clock=now)
     stop = threading.Event()
-    source = KubernetesSource(Access.to_host(url), KINDS, "prod")
+    source = KubernetesSource(Access(lambda configuration: setattr(configuration, "host", url)), KINDS, "prod")
     thread = threading.Thread(target=flow.run, args=(source, stop))
     thread.start()
     while not flow.synced and thread.is_alive():
@@ -215,7 +215,7 @@ def _listed(url: str) -> list[Any]:
     from exporters.kubernetes.kinds import KINDS
     from exporters.kubernetes.wire import Reader
 
-    access, kept = Access.to_host(url), list[Any]()
+    access, kept = Access(lambda configuration: setattr(configuration, "host", url)), list[Any]()
     for name in ("namespaces", "nodes", "replicasets", "deployments", "pods"):
         kind = next(each for each in KINDS if each.plural == name)
         reader, token = Reader(kind), ""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import urllib3
 
@@ -33,6 +34,18 @@ class Answer:
     text: str
 
 
+def access_to(url: str, *, token: str | None = None, ca_file: str | None = None) -> Access:
+    """Reach an API server by its address, without any kubeconfig."""
+
+    def load(configuration: Any) -> None:
+        configuration.host = url
+        configuration.ssl_ca_cert = ca_file
+        if token:
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+
+    return Access(load)
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """An API server's address and how to write to it; ``fake`` is None for a real one."""
@@ -44,7 +57,7 @@ class Cluster:
 
     def access(self) -> Access:
         """Return the connection a source uses."""
-        return Access.to_host(self.url, token=self.token, ca_file=self.ca_file)
+        return access_to(self.url, token=self.token, ca_file=self.ca_file)
 
     def ask(self, method: str, path: str, body: Json | None = None, accept: str = "application/json") -> Answer:
         """Send one request."""

@@ -184,10 +184,12 @@ def test_fetching_directly_gives_the_same(
         client.history(CHECKOUT, "cpu_usage", via="direct", **WINDOW)
 
 
-def test_series_go_into_the_tools_of_forecasters(client: kg.Client) -> None:
-    """Prophet gets naive UTC, a wide table has a column per series at equal times."""
+def test_series_go_into_the_tools_of_forecasters(client: kg.Client, tmp_path: Path) -> None:
+    """Parquet has the table as it is, Prophet gets naive UTC, a wide table has a column per series at equal times."""
     series = client.history([CHECKOUT, LEDGER], ["cpu_usage", "mem_usage"], **WINDOW)
 
+    series.to_parquet(tmp_path / "series.parquet")
+    assert pyarrow.parquet.read_table(tmp_path / "series.parquet").equals(series.table)
     frame = series.to_prophet(LEDGER)
     assert list(frame.columns) == ["ds", "y"]
     assert frame["ds"].dt.tz is None

@@ -17,8 +17,9 @@ import pytest
 
 from exporters.kubernetes.access import Access, ApiRefused, StreamBroken, StreamSilent
 from exporters.kubernetes.informer import KubernetesSource
-from kg.errors import InvalidSettings, SourceUnavailable
+from kg.errors import SourceUnavailable
 from tests.fake_apiserver import FakeApiServer, Fault
+from tests.fake_apiserver.clusters import access_to
 from tests.fake_apiserver.following import FAST, PODS, Following
 
 
@@ -144,15 +145,6 @@ def test_inside_a_cluster_the_service_account_is_used(
     assert Access.connect().get("/version")
 
 
-@pytest.mark.parametrize("host", ["ftp://x", "x:8080", "http://", "http://user:pw@x"])
-def test_an_address_that_is_none_is_refused(host: str) -> None:
-    """An explicit host is an http(s) URL, and never carries credentials."""
-    with pytest.raises(InvalidSettings) as caught:
-        Access.to_host(host)
-
-    assert "pw" not in str(caught.value)
-
-
 # -- credentials ----------------------------------------------------------------------------------------------------------------
 
 
@@ -215,7 +207,7 @@ def test_a_token_that_stays_wrong_is_refused_after_one_reload(fake: FakeApiServe
     """Two requests, then an error with a hint; the token is in neither."""
     fake.token = "right"
     with pytest.raises(ApiRefused, match="401") as caught:
-        Access.to_host(fake.url, token="wrong-token").get("/version")
+        access_to(fake.url, token="wrong-token").get("/version")
 
     assert len(fake.requests) == 2
     assert caught.value.hint
@@ -229,7 +221,7 @@ def test_the_servers_own_words_are_passed_on(fake: FakeApiServer) -> None:
     """A Status' message says who may not do what; the hint says what to grant."""
     fake.forbidden.add("pods")
     with pytest.raises(ApiRefused) as caught:
-        Access.to_host(fake.url).get("/api/v1/pods")
+        access_to(fake.url).get("/api/v1/pods")
 
     assert caught.value.status == 403
     assert 'User "viewer" cannot list resource "pods"' in str(caught.value)
@@ -239,7 +231,7 @@ def test_the_servers_own_words_are_passed_on(fake: FakeApiServer) -> None:
 def test_a_body_that_is_no_status_is_not_quoted(fake: FakeApiServer) -> None:
     """What a proxy says in its own format is not the API server's word."""
     with pytest.raises(ApiRefused) as caught:
-        Access.to_host(fake.url).get("/apis/none/v1/things")
+        access_to(fake.url).get("/apis/none/v1/things")
 
     assert str(caught.value) == "GET /apis/none/v1/things: the API server answered 404"
 
@@ -248,7 +240,7 @@ def test_a_redirect_is_not_followed(fake: FakeApiServer) -> None:
     """A token is sent to the configured server and nowhere else."""
     fake.faults.inject(Fault("refuse", status=302))
     with pytest.raises(ApiRefused) as caught:
-        Access.to_host(fake.url, token="abc").get("/api/v1/pods")
+        access_to(fake.url, token="abc").get("/api/v1/pods")
 
     assert caught.value.status == 302
 
@@ -257,14 +249,14 @@ def test_retry_after_is_read_from_the_header(fake: FakeApiServer) -> None:
     """The server's own wait is kept in seconds."""
     fake.faults.inject(Fault("refuse", status=429, retry_after=7))
     with pytest.raises(ApiRefused) as caught:
-        Access.to_host(fake.url).get("/api/v1/pods")
+        access_to(fake.url).get("/api/v1/pods")
 
     assert caught.value.retry_after == 7
 
 
 def test_a_server_that_is_not_there_is_named(fake: FakeApiServer) -> None:
     """A refused connection tells the address, what was asked, and what to check."""
-    access = Access.to_host(fake.url)
+    access = access_to(fake.url)
     fake.stop()
     try:
         with pytest.raises(SourceUnavailable, match="does not answer") as caught:
@@ -278,7 +270,7 @@ def test_a_server_that_is_not_there_is_named(fake: FakeApiServer) -> None:
 
 def test_silence_and_loss_are_told_apart(fake: FakeApiServer) -> None:
     """Nothing for too long is one thing, a connection that is lost another."""
-    access = Access.to_host(fake.url)
+    access = access_to(fake.url)
     fake.faults.inject(Fault("silence", on="list"))
     with pytest.raises(StreamSilent):
         access.get("/api/v1/pods", timeout=0.2)
@@ -293,7 +285,7 @@ def test_silence_and_loss_are_told_apart(fake: FakeApiServer) -> None:
 def test_a_certificate_is_checked(secure: Secure) -> None:
     """A server whose certificate is not trusted is not spoken to."""
     with pytest.raises(SourceUnavailable) as caught:
-        Access.to_host(secure.fake.url).get("/version")
+        access_to(secure.fake.url).get("/version")
 
     assert "certificate" in str(caught.value.hint)
     assert not secure.fake.requests
@@ -301,7 +293,7 @@ def test_a_certificate_is_checked(secure: Secure) -> None:
 
 def test_a_stop_takes_effect_at_once_over_tls(secure: Secure) -> None:
     """A read that blocks inside the TLS layer is ended too, without an error."""
-    access = Access.to_host(secure.fake.url, ca_file=str(secure.ca_file))
+    access = access_to(secure.fake.url, ca_file=str(secure.ca_file))
     with Following(KubernetesSource(access, [PODS], "prod", timing=FAST)) as seen:
         seen.until_synced(PODS)
         time.sleep(0.1)

@@ -624,7 +624,6 @@ def test_a_consumer_that_stands_still_stops_the_watch_not_the_memory(cluster: Cl
     assert isinstance(next(changes), Upserted)
     time.sleep(0.3)
     assert waiting.status()[0].objects <= 2 * 5 + 1  # a lot that is being taken, the queue, and one that waits for room
-    assert waiting.queue_age() > 0.1
 
     began = time.monotonic()
     stop.set()

@@ -12,10 +12,11 @@ import httpx
 import pytest
 
 import kg
-from kg import exporting, rdf
+from kg import rdf
 from kg.errors import SourceUnavailable
 from kg.store.embedded import EmbeddedStore
 from tests.service.conftest import BASE, SAMPLE, Service, drumlin, serving, until_ready
+from tests.unit.test_files import read_back
 
 
 @pytest.mark.parametrize("syntax", ["nquads", "trig", "jsonld"])
@@ -32,7 +33,7 @@ def test_a_dump_is_imported_as_it_was(service: Service, tmp_path: Path, syntax: 
     assert " 0 graphs written" in f" {again.stderr.strip()}"
     copy = EmbeddedStore(tmp_path / "store")
     assert copy.generation == 1
-    assert dict(copy.export()) == exporting.graphs_of(told.stdout.encode(), rdf.syntax_named(syntax))
+    assert dict(copy.export()) == read_back(told.stdout.encode(), rdf.syntax_named(syntax))
     copy.close()
 
 
@@ -57,7 +58,7 @@ def test_filters_syntaxes_and_gzip(http: httpx.Client) -> None:
     assert packed.headers["content-encoding"] == "gzip"
     assert packed.content == whole.content
     pods = http.get("/export", params={"type": "Pod", "namespace": "payments", "format": "trig"})
-    graphs = exporting.graphs_of(pods.content, rdf.TRIG)
+    graphs = read_back(pods.content, rdf.TRIG)
     assert graphs
     assert all("/payments/pod/" in graph for graph in graphs)
     turtle = http.get("/export", params={"prefix": "prod/payments/"}, headers={"Accept": "text/turtle"})
@@ -68,10 +69,10 @@ def test_filters_syntaxes_and_gzip(http: httpx.Client) -> None:
 
 def test_a_framed_export_is_trees_and_comes_back(http: httpx.Client) -> None:
     """Each entity in the shape of its class, the same graphs and bytes every time; one class alone; a frame of one's own; a bad one is told."""
-    whole = exporting.graphs_of(http.get("/export", timeout=60).content, rdf.NQUADS)
+    whole = read_back(http.get("/export", timeout=60).content, rdf.NQUADS)
     framed = http.get("/export", params={"frame": "each"}, timeout=60)
     assert framed.headers["content-type"] == "application/ld+json"
-    assert exporting.graphs_of(framed.content, rdf.JSONLD) == whole
+    assert read_back(framed.content, rdf.JSONLD) == whole
     one, again = (http.get("/export", params={"frame": "Deployment", "namespace": "payments"}) for _ in range(2))
     assert one.content == again.content
     documents = [each["@graph"][0] for each in one.json()["@graph"]]
@@ -118,6 +119,6 @@ def test_a_service_exports_into_a_directory(tmp_path: Path) -> None:
         while not path.exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert exporting.graphs_of(gzip.decompress(path.read_bytes()), rdf.NQUADS)
+        assert read_back(gzip.decompress(path.read_bytes()), rdf.NQUADS)
     wrong = drumlin("serve", "--export-to", str(tmp_path / "out"), "--export-every", "often")
     assert (wrong.returncode, "not a duration" in wrong.stderr) == (1, True)
