@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.middleware.cors import CORSMiddleware
 
 from api import openapi, problems
+from api.alive import Alive
 from api.assembly import Parts
 from api.compression import Compression, Message, Receive, Scope, Send
 from api.direct import Direct
@@ -92,15 +93,17 @@ def create_app(parts: Parts) -> Application:
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     app.add_middleware(Direct, parts=parts)
     app.add_middleware(Compression)
-    origins = parts.settings.cors
+    app.add_middleware(Contained)
+    metrics, origins = app.state.metrics, parts.settings.cors
     if origins:
         app.add_middleware(_OtherOrigins, origins=origins)
-    app.add_middleware(Observed, metrics=app.state.metrics)
-    if not parts.asking:
-        return app
-    return Hot(
-        app, parts, parts.asking, app.state.metrics, lambda each: _OtherOrigins(each, origins) if origins else each
-    )
+    app.add_middleware(Observed, metrics=metrics)
+
+    def around(answering: Application) -> Application:
+        return _OtherOrigins(answering, origins) if origins else answering
+
+    asked = Hot(app, parts, parts.asking, metrics, around) if parts.asking else app
+    return Alive(asked, parts, metrics, around)
 
 
 class _OtherOrigins(CORSMiddleware):
@@ -108,6 +111,32 @@ class _OtherOrigins(CORSMiddleware):
 
     def __init__(self, app: Application, origins: tuple[str, ...]) -> None:
         super().__init__(app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED)
+
+
+class Contained:
+    """Answers what nobody expected with a problem, within the middlewares that give an answer its id and its origins."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on (ASGI); an answer that has begun is cut by the error, which goes on."""
+        begun = False
+
+        async def tell(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            response = problems.crash_response(Request(scope), error)
+            if begun:
+                raise
+            await response(scope, receive, send)
 
 
 class Observed:

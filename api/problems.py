@@ -151,7 +151,7 @@ def crash_response(request: Request, error: Exception) -> Response:
 
 
 def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
-    """Answer every error of ``app`` with a problem document; ``routers`` are all that it includes."""
+    """Answer every error that ``app`` knows with a problem document; ``routers`` are all that it includes."""
 
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, DrumlinError)
@@ -186,10 +186,6 @@ def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
         }
         return problem_response(request, body)
 
-    async def unexpected(request: Request, error: Exception) -> Response:
-        return crash_response(request, error)
-
     app.add_exception_handler(DrumlinError, known)
     app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(RequestValidationError, parameters)
-    app.add_exception_handler(Exception, unexpected)

@@ -12,7 +12,10 @@ import structlog
 def configure_logging(level: int = logging.INFO) -> None:
     """Log events with key-values to stderr: readable on a terminal, JSON elsewhere."""
     terminal = sys.stderr.isatty()
-    renderer: Any = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
+    plain = structlog.dev.plain_traceback  # others show the values of variables, credentials among them
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(exception_formatter=plain) if terminal else structlog.processors.JSONRenderer()
+    )
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
