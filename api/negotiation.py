@@ -78,16 +78,19 @@ _RDF_OFFERED = (JSONLD.media_type, "application/json", *(each.media_type for eac
 def rdf_syntax(accept: str | None, wanted: str | None = None) -> tuple[Syntax, str]:
     """Return the RDF syntax to write and its media type; ``wanted`` (``format=`` or a suffix) wins over Accept."""
     if wanted:
-        syntax = _named(wanted)
+        syntax = named(wanted)
         return syntax, syntax.media_type
     media_type = choose(accept, _RDF_OFFERED)
     return (JSONLD if media_type == "application/json" else syntax_named(media_type)), media_type
 
 
-def _named(wanted: str) -> Syntax:
-    aliases = {"json": "jsonld", "ttl": "turtle", "nt": "ntriples", "nq": "nquads", "rdf": "rdfxml"}
+def named(wanted: str) -> Syntax:
+    """Return the RDF syntax that ``format=`` or a suffix names, ``json`` and ``xml`` for short; raises ``NotAcceptable``.
+
+    A blank stands for a + that a client did not percent-encode.
+    """
     try:
-        return syntax_named(aliases.get(wanted.lower(), wanted))
+        return syntax_named({"json": "jsonld", "xml": "rdfxml"}.get(wanted.lower(), wanted.replace(" ", "+")))
     except UnsupportedSyntax as error:
         raise NotAcceptable(str(error), detail=error.detail) from error
 

@@ -66,10 +66,10 @@ PREFIXES: Mapping[str, str] = {
 
 
 def syntax_named(name: str) -> Syntax:
-    """Return the syntax of a short name, media type or suffix; raises ``UnsupportedSyntax``."""
+    """Return the syntax of a short name, media type or suffix (its dot may be left out); raises ``UnsupportedSyntax``."""
     wanted = name.lower()
     for syntax in SYNTAXES:
-        if wanted in (syntax.name, syntax.media_type, syntax.suffix):
+        if wanted in (syntax.name, syntax.media_type, syntax.suffix, syntax.suffix[1:]):
             return syntax
     offered = [syntax.media_type for syntax in SYNTAXES]
     raise UnsupportedSyntax(f"{name!r} is not an RDF syntax that is offered here", detail={"offered": offered})

@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
 from api.bodies import body_of
-from api.negotiation import choose
+from api.negotiation import choose, named
 from api.problems import MethodRefused, NotAcceptable
 from api.routes import description
 from kg.sparql import gate, protocol
@@ -20,11 +20,13 @@ router = APIRouter(tags=["sparql"])
 
 Service = Annotated[Parts, Depends(parts)]
 METHODS = ["GET", "HEAD", "OPTIONS", "POST"]
-FORMATS = {
-    "json": ("application/sparql-results+json", "application/ld+json"),
-    "xml": ("application/sparql-results+xml", "application/rdf+xml"),
-    "csv": ("text/csv",),
-    "tsv": ("text/tab-separated-values",),
+SOLUTIONS = {
+    "json": "application/sparql-results+json",
+    "srj": "application/sparql-results+json",
+    "xml": "application/sparql-results+xml",
+    "srx": "application/sparql-results+xml",
+    "csv": "text/csv",
+    "tsv": "text/tab-separated-values",
 }
 
 
@@ -65,11 +67,16 @@ def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]
     """Return the media type to write a result as: what ``format`` names, else what Accept likes most."""
     if not wanted:
         return choose(accept, offered)
-    candidates = (wanted, *FORMATS.get(wanted.lower(), ()))
-    for media_type in offered:
-        if media_type in candidates or media_type.endswith(f"/{wanted.lower()}"):
-            return media_type
-    raise NotAcceptable(f"format {wanted!r} is not offered for this query", detail={"offered": list(offered)})
+    if offered is protocol.GRAPHS:
+        return named(wanted).media_type
+    media_type = SOLUTIONS.get(wanted.lower(), wanted.lower().replace(" ", "+"))  # as in ``named``
+    if media_type in offered:
+        return media_type
+    raise NotAcceptable(
+        f"format {wanted!r} is not offered for this query",
+        hint=f"name one of {', '.join(SOLUTIONS)}, or a media type",
+        detail={"offered": list(offered)},
+    )
 
 
 @router.options("/sparql", include_in_schema=False)

@@ -69,6 +69,30 @@ def test_format_wins_over_accept(http: httpx.Client) -> None:
     assert answer.headers["Content-Type"].startswith("text/csv")
 
 
+@pytest.mark.parametrize("format", ["json", "srj", "xml", "srx", "csv", "tsv", "application/sparql-results+json"])
+def test_every_name_of_a_results_format_is_known(http: httpx.Client, format: str) -> None:
+    """Suffixes, media types, and these with the + that nobody percent-encodes name a format of solutions; graphs have others."""
+    for named in (format, format.upper(), format.replace("+", " ")):
+        answer = http.get("/sparql", params={"query": SELECT, "format": named})
+        assert answer.status_code == 200, answer.text
+    refused = http.get("/sparql", params={"query": SELECT, "format": "turtle"})
+    assert (refused.status_code, "srx" in refused.json()["hint"]) == (406, True)
+
+
+@pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
+def test_every_name_of_a_syntax_is_known(http: httpx.Client, syntax: rdf.Syntax) -> None:
+    """``format=`` takes a syntax's name, suffix and media type, of a query's result, a graph and the service description alike."""
+    graph = "https://kg.example/id/prod/payments/deployment/checkout"
+    for named in (syntax.name, syntax.suffix[1:], syntax.media_type, syntax.media_type.replace("+", " ")):
+        for path, parameters in (("/sparql", {"query": CONSTRUCT}), ("/store", {"graph": graph}), ("/sparql", {})):
+            accept = {"Accept": "application/rdf+xml"}  # only there for the description, which is asked for by it
+            answer = http.get(path, params={**parameters, "format": named}, headers=accept)
+            assert answer.status_code == 200, answer.text
+            assert answer.headers["Content-Type"].partition(";")[0] == syntax.media_type
+    refused = http.get("/sparql", params={"query": CONSTRUCT, "format": "csv"})
+    assert (refused.status_code, "text/turtle" in refused.json()["offered"]) == (406, True)
+
+
 def test_ask_and_describe_are_answered(http: httpx.Client) -> None:
     """ASK gives a boolean, DESCRIBE gives a graph."""
     assert http.get("/sparql", params={"query": PREFIX + "ASK { ?s a :Node }"}).json()["boolean"] is True
