@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import structlog
 
+from exporters.following import Counts
 from exporters.kubernetes.informer import KindStatus, KubernetesSource
 from exporters.pipeline import Pipeline, Summary
-from exporters.protocol import Source
+from exporters.protocol import Kind, Source
 from kg.errors import DrumlinError
 
 log = structlog.get_logger()
@@ -49,6 +50,16 @@ class Exporting:
     def kinds(self) -> tuple[KindStatus, ...]:
         """How each kind of a live cluster is doing; empty for other sources."""
         return self.source.status() if isinstance(self.source, KubernetesSource) else ()
+
+    @property
+    def counts(self) -> Counts | None:
+        """What became of the changes, by home of their kind; None before the first run."""
+        return self._pipeline.counts
+
+    @property
+    def ages(self) -> dict[Kind, float]:
+        """For how many seconds the oldest change of each kind has waited."""
+        return self._pipeline.ages
 
     @property
     def trouble(self) -> str | None:

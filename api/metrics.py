@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,7 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from api.assembly import Parts
+from api.exporting import Exporting
 from api.store_metrics import StoreMetrics
+from exporters.entities import home_of
 from exporters.kubernetes.informer import KindStatus
 from kg.store.embedded import EmbeddedStore
 from kg.store.questions import Ended
@@ -93,6 +95,7 @@ class _State(Collector):
             ready.add_metric([each.source.name], float(each.ready))
         yield ready
         yield from _by_kind({each.source.name: each.kinds for each in self._parts.exporting})
+        yield from _by_work(self._parts.exporting)
 
 
 def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -114,6 +117,35 @@ def _by_kind(sources: Mapping[str, tuple[KindStatus, ...]]) -> Iterator[GaugeMet
         yield family
 
 
+def _by_work(exporting: Iterable[Exporting]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    """Yield what became of the changes of each kind, and how long the oldest of them has waited."""
+    age = GaugeMetricFamily(
+        "drumlin_kind_queue_age_seconds",
+        "How long the oldest change has waited, 0 without any.",
+        labels=["source", "kind"],
+    )
+    families = {
+        name: CounterMetricFamily(f"drumlin_kind_{name}", text, labels=["source", "kind"])
+        for name, text in _KIND_COUNTERS.items()
+    }
+    for each in exporting:
+        waiting, counts = each.ages, each.counts
+        for kind in (status.kind for status in each.kinds):
+            labels, home = [each.source.name, kind.name], home_of(kind)
+            age.add_metric(labels, waiting.get(kind, 0.0))
+            if counts:
+                families["writes"].add_metric(labels, counts.written.get(home, 0))
+                families["skipped_writes"].add_metric(labels, counts.skipped.get(home, 0))
+                families["render_errors"].add_metric(labels, counts.failed.get(home, 0))
+    yield age
+    yield from families.values()
+
+
+_KIND_COUNTERS = {
+    "writes": "Graphs written.",
+    "skipped_writes": "Changes that gave no write, since the graph stays the same.",
+    "render_errors": "Times an object could not be rendered; each object is logged once.",
+}
 _KIND_GAUGES: tuple[tuple[str, str, Callable[[KindStatus], float | None]], ...] = (
     ("synced", "1 once all objects that existed have been read.", lambda kind: kind.synced),
     ("forbidden", "1 while the API server forbids to list the kind.", lambda kind: kind.forbidden),

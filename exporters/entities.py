@@ -60,6 +60,7 @@ class Entities:
         self.dirty: set[str] = set()
         self.objects: Counter[str] = Counter()  # that exist, by kind
         self.unchanged = 0
+        self.skipped: Counter[str] = Counter()  # by home of the kind: what came and gave no write
         self.gone = 0
         self.synced: set[str] = set()  # segments of kinds
         self._owner = owner
@@ -72,8 +73,7 @@ class Entities:
         self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
         self._earlier: dict[str, dict[str, Earlier]] = defaultdict(dict)  # by what tells the kind in an id
         for graph, found in earlier.items():
-            first, _, kind, *_ = (*around.iris.short(graph).split("/"), "", "")
-            self._earlier[first if first in RESERVED else kind][graph] = found
+            self._earlier[home_in(around.iris.short(graph))][graph] = found
 
     # -- changes in ---------------------------------------------------------------------------------------------------
     def upserted(self, change: Upserted) -> None:
@@ -85,6 +85,7 @@ class Entities:
         entity = self._entities.get(graph)
         if entity and _same(entity.manifest, manifest):
             entity.manifest = manifest  # the source keeps this one too
+            self.skipped[home_of(kind)] += 1
             return
         if entity is None:
             entity = self._entities[graph] = self._begun(graph, kind, manifest)
@@ -114,12 +115,12 @@ class Entities:
 
     def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
-        self._earlier[_home(kind)].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
+        self._earlier[home_of(kind)].pop(self._name(kind, Metadata(name, namespace=namespace)), None)
 
     def completed(self, change: Synced) -> None:
         """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
         self.synced.add(change.kind.segment)
-        for graph, earlier in self._earlier.pop(_home(change.kind), {}).items():
+        for graph, earlier in self._earlier.pop(home_of(change.kind), {}).items():
             if earlier.tombstone:
                 continue
             name = self._around.iris.parse(graph).name
@@ -154,6 +155,7 @@ class Entities:
         known, entity.digest, entity.has_graph = entity.digest, None, True
         if known and known == digest(found):
             self.unchanged += 1
+            self.skipped[home_of(entity.kind)] += 1
             return None
         return GraphWrite(graph, found, self._owner)
 
@@ -168,7 +170,7 @@ class Entities:
     def _begun(self, graph: str, kind: Kind, manifest: Manifest) -> _Entity:
         if graph in self._tombstones:
             return _Entity(kind, manifest, self._tombstones.pop(graph)[1], has_graph=True)
-        earlier = self._earlier.get(_home(kind), {}).pop(graph, None)
+        earlier = self._earlier.get(home_of(kind), {}).pop(graph, None)
         if earlier:
             return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=True)
         # Until the kind is synced, everything that was ever written about it stands in what was recalled.
@@ -234,5 +236,12 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one.metadata == metadata) and bool(one == msgspec.structs.replace(other, metadata=metadata))
 
 
-def _home(kind: Kind) -> str:
+def home_of(kind: Kind) -> str:
+    """Return what tells a kind in the ids of its objects: its segment, or the reserved class whose things they are."""
     return kind.reserved or kind.segment
+
+
+def home_in(id: str) -> str:
+    """Return the same of a short id."""
+    first, _, kind, *_ = (*id.split("/"), "", "")
+    return first if first in RESERVED else kind

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from queue import Empty, SimpleQueue
 
-from exporters.protocol import Change, Source
+from exporters.protocol import Change, Kind, Source
 
 _BOUND = 10_000
 """Changes that may wait; a source that is faster than the store waits, too."""
@@ -22,6 +24,8 @@ class Feed:
         self._stop = threading.Event()
         self._waiting: SimpleQueue[Change | None] = SimpleQueue()  # None: the source has ended
         self._room = threading.Event()
+        self._began: deque[tuple[float, Kind | None]] = deque()  # of each change until it has been dealt with
+        self._taken = 0  # of these, handed over
         self._last: BaseException | None = None
         self._exhausted = False
         self._closed = False
@@ -33,13 +37,25 @@ class Feed:
         """Whether everything has been taken, also the error that ended the source."""
         return self._exhausted and not self._last
 
+    def ages(self) -> dict[Kind, float]:
+        """Return for how many seconds the oldest change of each kind has waited, until it is dealt with; callable from any thread."""
+        now, ages = time.monotonic(), dict[Kind, float]()
+        for began, kind in tuple(self._began):
+            if kind:
+                ages.setdefault(kind, now - began)
+        return ages
+
     def take(self, timeout: float) -> list[Change]:
         """Return what has come, waiting at most ``timeout`` seconds for something; at the end, raise what the source raised."""
         taken: list[Change] = []
+        for _ in range(self._taken):
+            self._began.popleft()
+        self._taken = 0
         try:
             change = None if self._exhausted else self._waiting.get(timeout=timeout)
             while change is not None:
                 taken.append(change)
+                self._taken += 1
                 change = self._waiting.get_nowait()
             self._exhausted = True
         except Empty:
@@ -62,6 +78,7 @@ class Feed:
     def _pump(self) -> None:
         try:
             for change in self._source.changes(self._stop):
+                self._began.append((time.monotonic(), change.kind))
                 self._waiting.put(change)
                 self._wait_for_room()
                 if self._closed:

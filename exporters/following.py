@@ -19,7 +19,7 @@ import structlog
 
 from exporters import hosting
 from exporters.context import Surroundings
-from exporters.entities import Entities
+from exporters.entities import Entities, home_in, home_of
 from exporters.keeping import Keeping
 from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, Synced, Upserted
 from exporters.recall import recall, runs_of
@@ -61,6 +61,18 @@ class Summary:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the changes, by home of their kind (``exporters.entities.home_of``).
+
+    Graphs written; changes that gave no write, since their graph stays the same; errors of rendering.
+    """
+
+    written: dict[str, int]
+    skipped: dict[str, int]
+    failed: dict[str, int]
+
+
 class Following:
     """The state of one run. Not for use by several threads."""
 
@@ -100,13 +112,18 @@ class Following:
         self._aside: set[str] = set()
         self._failing: set[str] = set()
         self._refused: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._written: Counter[str] = Counter()  # by home
+        self._failed: Counter[str] = Counter()
 
     def take(self, change: Change) -> None:
         """Take in one change; what cannot be understood of it is reported and left."""
         if isinstance(change, Rejected):
-            self._reject(change)
+            if change.where not in self._unreadable:  # once; the object may change every second
+                self._reject(change)
+            self._unreadable.add(change.where)
             if change.kind and change.name:
-                with self._reported(change.where):
+                with self._reported(change.where, home_of(change.kind)):
                     self._entities.unreadable(change.kind, change.namespace, change.name)
             return
         if change.kind.segment not in self._entities.synced:
@@ -118,11 +135,16 @@ class Following:
             case Synced():
                 self._entities.completed(change)
             case Upserted():
-                with self._reported(_identity(change)):
+                with self._reported(_identity(change), home_of(change.kind)):
                     self._entities.upserted(change)
             case Gone():
-                with self._reported(_identity(change)):
+                with self._reported(_identity(change), home_of(change.kind)):
                     self._entities.went(change)
+
+    @property
+    def counts(self) -> Counts:
+        """What became of the changes so far; callable from any thread."""
+        return Counts(dict(self._written), dict(self._entities.skipped), dict(self._failed))
 
     def pause(self) -> float:
         """Return how many seconds may pass until something has to be written, at most half a second."""
@@ -144,6 +166,9 @@ class Following:
         if not self.gathered:
             self._keeping.gathered()
         self.gathered = True
+
+    def _home(self, graph: str) -> str:
+        return home_in(self._around.iris.short(graph))
 
     def _complete(self) -> bool:
         if self._kinds <= self._entities.synced | self._aside:
@@ -187,7 +212,7 @@ class Following:
         datasources = (*(self._datasources or ()), *self._others)
         for graph in graphs:
             found = None
-            with self._reported(graph):
+            with self._reported(graph, self._home(graph)):
                 found = self._entities.write(graph, datasources)
             if not self.gathered:
                 self._keeping.took(1)
@@ -217,7 +242,11 @@ class Following:
             if error.detail["graph"] not in self._refused:  # once; the object may change every second
                 self._reject(Rejected(error.detail["graph"], str(error)))
             self._refused.add(error.detail["graph"])
-        unchanged = sum(each.outcome == "unchanged" for each in written)
+        unchanged = 0
+        for each in written:
+            same = each.outcome == "unchanged"
+            unchanged += same
+            (self._entities.skipped if same else self._written)[self._home(each.graph)] += 1
         self.summary.written += len(written) - unchanged
         self.summary.unchanged += unchanged + self._entities.unchanged
         self._entities.unchanged = 0
@@ -230,16 +259,18 @@ class Following:
             self.summary.rejected.append(rejected)
 
     @contextmanager
-    def _reported(self, identity: str) -> Iterator[None]:
+    def _reported(self, identity: str, home: str) -> Iterator[None]:
         """Report an error in handling one object, once until it is handled well again, and go on with the others."""
         try:
             yield
             self._failing.discard(identity)
         except DrumlinError as error:
+            self._failed[home] += 1
             if identity not in self._failing:
                 self._reject(Rejected(identity, str(error)))
             self._failing.add(identity)
         except Exception as error:  # noqa: BLE001  the pipeline's edge: one object must not end the others
+            self._failed[home] += 1
             if identity not in self._failing:
                 # Frames only: the message of an unforeseen error may hold a value of the object.
                 frames = "".join(traceback.format_tb(error.__traceback__))

@@ -12,7 +12,7 @@ import structlog
 
 from exporters.context import Surroundings
 from exporters.feed import Feed
-from exporters.following import Following, Summary
+from exporters.following import Counts, Following, Summary
 from exporters.protocol import Clock, Kind, Source
 from exporters.sink import BATCH, Sink
 from kg.iris import Iris
@@ -55,11 +55,22 @@ class Pipeline:
         self._window = window
         self._most = most
         self._following: Following | None = None
+        self._feed: Feed | None = None
 
     @property
     def synced(self) -> bool:
         """Whether what existed at the start has been written."""
         return self._following is not None and self._following.gathered
+
+    @property
+    def counts(self) -> Counts | None:
+        """What became of the changes of this run, by kind; None before the first. Callable from any thread."""
+        return self._following.counts if self._following else None
+
+    @property
+    def ages(self) -> dict[Kind, float]:
+        """For how many seconds the oldest change of each kind has waited to be dealt with. Callable from any thread."""
+        return self._feed.ages() if self._feed else {}
 
     def run(self, source: Source, stop: threading.Event, progress: Progress | None = None) -> Summary:
         """Follow ``source`` until it is done or ``stop`` is set, and return what was done.
@@ -69,7 +80,7 @@ class Pipeline:
         """
         following = Following(self._sink, self._around, source.name, self._kinds, self._clock, self._window, self._most)
         self._following = following
-        feed = Feed(source)
+        self._feed = feed = Feed(source)
         try:
             while not feed.ended:
                 if stop.is_set():

@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 import kg
+from exporters.kubernetes.kinds import KINDS
 from kg.errors import ResourceGone
 from tests.fake_apiserver.server import FakeApiServer
 from tests.service.conftest import ROOT, Service, drumlin, serving, until_ready
@@ -128,6 +129,23 @@ def test_metrics_tell_that_the_source_is_synced(live: Service) -> None:
     assert 'drumlin_export_ready{source="kubernetes:prod"} 1.0' in text
     assert 'drumlin_kind_synced{kind="Pod",source="kubernetes:prod"} 1.0' in text
     assert 'drumlin_kind_objects{kind="Namespace",source="kubernetes:prod"} 12.0' in text
+
+
+def test_metrics_tell_everything_about_each_kind(live: Service) -> None:
+    """Every kind that is followed has a row in each family, and those that had no event have no age."""
+    text = httpx.get(live.url + "/metrics").text
+    always = ("synced", "forbidden", "absent", "objects", "relists", "gone_410", "rejected", "queue_age_seconds")
+    counted = ("writes_total", "skipped_writes_total", "render_errors_total")
+    rows = {
+        line.partition("}")[0]: line.rpartition(" ")[2] for line in text.splitlines() if line[:13] == "drumlin_kind_"
+    }
+    for kind in KINDS:
+        for name in always + counted:
+            assert f'drumlin_kind_{name}{{kind="{kind.name}",source="kubernetes:prod"' in rows
+    for age in ("event_age_seconds", "bookmark_age_seconds"):
+        assert f'drumlin_kind_{age}{{kind="Pod",source="kubernetes:prod"' in rows
+    assert float(rows['drumlin_kind_writes_total{kind="Pod",source="kubernetes:prod"']) > 0
+    assert rows['drumlin_kind_render_errors_total{kind="Pod",source="kubernetes:prod"'] == "0.0"
 
 
 def test_no_api_server_is_told_and_the_service_stays(tmp_path: Path) -> None:

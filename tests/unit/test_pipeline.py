@@ -416,6 +416,7 @@ def test_an_object_that_cannot_be_rendered_is_reported_once_and_ends_nothing() -
     assert [each.where for each in run.summary.rejected] == [BASE + "prod/shop/pod/bad"]
     assert "secret-amount" not in str(logs) + str(run.summary)
     assert len([each for each in logs if each["event"] == "object_rejected"]) == 1
+    assert run.counts.failed["pod"] > 1
 
 
 def test_an_unforeseen_error_is_logged_without_its_message(monkeypatch: pytest.MonkeyPatch) -> None:
