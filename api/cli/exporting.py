@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from api.assembly import open_store
-from api.cli.output import progress
+from api.cli.output import Output, emit_json, progress
 from exporters.remote import RemoteSink
 from exporters.sink import Sink, batched, write
 from kg import connect
@@ -40,7 +40,16 @@ def dump(url: str | None, format: str | None, narrowed: Mapping[str, str | None]
         sys.stdout.buffer.flush()
 
 
-def load(settings: Settings, path: Path, format: str | None, owner: str, *, store: str | None, url: str | None) -> int:
+def load(
+    settings: Settings,
+    path: Path,
+    format: str | None,
+    owner: str,
+    output: Output,
+    *,
+    store: str | None,
+    url: str | None,
+) -> int:
     """Write the graphs of an export into the store at a place, or through a service, and return the exit code.
 
     Graphs that are there and not in the file stay. Raises what reading and writing raise.
@@ -48,19 +57,23 @@ def load(settings: Settings, path: Path, format: str | None, owner: str, *, stor
     writes = (GraphWrite(graph, lines, owner) for graph, lines in _graphs(path, _syntax(path, format)))
     if store is not None:
         with closing(open_store(settings, store)) as opened:
-            return _written(opened, writes)
+            return _written(opened, writes, output)
     with connect(url) as client:
-        return _written(RemoteSink(client, settings.base), writes)
+        return _written(RemoteSink(client, settings.base), writes, output)
 
 
-def _written(sink: Sink, writes: Iterator[GraphWrite]) -> int:
-    changed = unchanged = left = 0
+def _written(sink: Sink, writes: Iterator[GraphWrite], output: Output) -> int:
+    changed = unchanged = 0
+    left: list[dict[str, str]] = []
     for batch in batched(writes):
         written, refused = write(sink, batch)
         same = sum(each.outcome == "unchanged" for each in written)
-        changed, unchanged, left = changed + len(written) - same, unchanged + same, left + len(refused)
+        changed, unchanged = changed + len(written) - same, unchanged + same
         for error in refused:
             progress.print(f"left as it is: {error}", style="red", highlight=False, markup=False)
+            left.append({"graph": error.detail["graph"], "owner": error.detail["owner"]})
+    if output in (Output.json, Output.jsonld):
+        emit_json({"written": changed, "unchanged": unchanged, "left": left})
     progress.print(f"{changed} graphs written, {unchanged} unchanged", highlight=False)
     return PARTLY if left else 0
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import Base, Config, Url, settings_of
+from api.cli.options import Base, Config, Form, Url, form_of, settings_of
 
 
 def audit(
@@ -81,6 +81,7 @@ def import_(
     base: Base = None,
     config: Config = None,
     url: Url = None,
+    output: Form = "table",
 ) -> None:
     """Write the graphs of an export into a store; exit code 3 when some belong to another owner and were left.
 
@@ -89,4 +90,4 @@ def import_(
     from api.cli import exporting
 
     settings = settings_of(config, base, None, None)
-    raise typer.Exit(exporting.load(settings, path, format, owner, store=store, url=url))
+    raise typer.Exit(exporting.load(settings, path, format, owner, form_of(output), store=store, url=url))

@@ -46,8 +46,13 @@ def test_an_export_goes_into_another_service(service: Service, tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         back = httpx.get(other.url + "/export", params={"type": "Workload"}, timeout=30)
         assert back.text == told.stdout
-        foreign = drumlin("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE, "--owner", "somebody")
-        assert foreign.returncode != 0
+        to = ("--url", other.url, "--base", BASE, "-o", "json")
+        foreign = drumlin("import", str(tmp_path / "w.nq"), *to, "--owner", "somebody")
+        account = json.loads(foreign.stdout)
+        graphs = set(read_back(told.stdout.encode(), rdf.NQUADS))
+        assert (foreign.returncode, account["written"], account["unchanged"]) == (3, 0, 0)
+        assert {each["graph"] for each in account["left"]} == graphs
+        assert {each["owner"] for each in account["left"]} == {"user"}
 
 
 def test_filters_syntaxes_and_gzip(http: httpx.Client) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -15,7 +17,9 @@ from kg import jsonld, rdf
 from tests.service.conftest import serving
 
 BASE = "https://kg.example/id/"
-JSONLD = {"Content-Type": "application/ld+json"}
+LD = "application/ld+json"
+JSONLD = {"Content-Type": LD}
+CLIENTS = 6
 
 
 def forecast(name: str, **changes: Any) -> dict[str, Any]:
@@ -134,6 +138,37 @@ def test_conditional_writes_hold(http: httpx.Client, name: str) -> None:
     assert http.delete(f"/subgraph/forecast/{name}", headers={"If-Match": first.headers["ETag"]}).status_code == 412
     assert http.delete(f"/subgraph/forecast/{name}", headers={"If-Match": second.headers["ETag"]}).status_code == 204
     assert put(http, name, forecast(name), **{"If-Match": "*"}).status_code == 412
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_of_many_clients_with_one_etag_one_writes(http: httpx.Client, name: str, method: str) -> None:
+    """Clients that read the same state and write at once: one succeeds, the others get 412, and what is there is the one's; so again for creating."""
+    path, kind = f"/subgraph/forecast/{name}", "application/merge-patch+json" if method == "PATCH" else LD
+    together = threading.Barrier(CLIENTS)
+
+    def write(model: str, how: str, condition: dict[str, str]) -> tuple[int, str]:
+        body = {"model": model} if how == "PATCH" else forecast(name, model=model)
+        content = None if how == "DELETE" else json.dumps(body).encode()
+        with httpx.Client(base_url=http.base_url, timeout=30) as client:
+            together.wait(30)
+            answer = client.request(how, path, content=content, headers={"Content-Type": kind, **condition})
+            return answer.status_code, model
+
+    def race(how: str, condition: dict[str, str]) -> str:
+        with ThreadPoolExecutor(CLIENTS) as clients:
+            told = list(clients.map(lambda n: write(f"{n}-{uuid.uuid4().hex}", how, condition), range(CLIENTS)))
+        (won,) = (model for status, model in told if status in (201, 204))
+        assert {status for status, model in told if model != won} <= ({412, 410} if how == "DELETE" else {412}), told
+        return won
+
+    if method == "PUT":
+        assert race("PUT", {"If-None-Match": "*"}) == http.get(path).json()["model"]
+    else:
+        put(http, name, forecast(name))
+    for _ in range(1 if method == "DELETE" else 3):
+        won = race(method, {"If-Match": http.get(path).headers["ETag"]})
+        now = http.get(path)
+        assert now.status_code == 410 if method == "DELETE" else now.json()["model"] == won
 
 
 def test_conditional_reads_hold(http: httpx.Client, name: str) -> None:
