@@ -44,7 +44,15 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.ReaderLost, 500, "Reader lost"),
     (errors.SourceUnavailable, 502, "Source unavailable"),
 )
-_QUERY_STATUS = {"syntax": 400, "forbidden": 403, "too_large": 413, "complexity": 413, "memory": 413, "timeout": 504}
+_QUERY_STATUS = {
+    "syntax": 400,
+    "forbidden": 403,
+    "too_large": 413,
+    "complexity": 413,
+    "memory": 413,
+    "timeout": 504,
+    "busy": 504,
+}
 
 
 class NotAcceptable(errors.UnsupportedSyntax):

@@ -34,7 +34,7 @@ class Question(NamedTuple):
 class Ended(NamedTuple):
     """What became of a query: seconds it waited for a reader and ran, and the size of its result in bytes.
 
-    ``outcome``: answered, rejected, timeout, memory, abandoned (the client left), crashed or unavailable.
+    ``outcome``: answered, rejected, busy (no reader in time), timeout, memory, abandoned (the client left), crashed or unavailable.
     """
 
     outcome: str
@@ -68,10 +68,10 @@ class Exchange:
 
     def too_late(self) -> QueryRejected:
         """Note that no reader became free in time."""
-        self.end("timeout")
+        self.end("busy")
         return QueryRejected(
             f"no reader became free within {self._question.timeout:g} s",
-            reason="timeout",
+            reason="busy",
             hint="other queries keep all readers busy; ask again later",
         )
 
