@@ -211,6 +211,39 @@ def _go(value: float) -> str:
     return {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}.get(repr(value), repr(value))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[ [1700000000, "0.5"], [1700000060, "-1e-7"] ]',
+        '[[1700000000,"0.5"],\n[1700000060,"-1e-7"]]',
+        '[[1700000000.0,"0.5"],[1700000060.0,"-1e-7"]]',
+        '[[1700000000,"0.5"],[1700000059.7,"-1e-7"]]',
+        '[[1700000000,"0.5"],[1700000060,"-0.0000001"]]',
+    ],
+)
+def test_decoding_does_not_depend_on_how_a_server_writes(text: str) -> None:
+    """Spaces and fractions of seconds are others' ways to write the same pairs."""
+    samples = decode_values(text.encode())
+
+    assert samples.seconds.to_pylist() == [1_700_000_000, 1_700_000_060]
+    assert samples.values.to_pylist() == [0.5, -1e-7]
+
+
+@pytest.mark.parametrize("seconds", [0, 999_999_999, 1_000_000_000, 9_999_999_999, 10_000_000_000])
+def test_decoding_reads_seconds_of_any_length(seconds: int) -> None:
+    """Times have ten digits for centuries, and other numbers of them are read as well."""
+    assert decode_values(f'[[{seconds},"1"]]'.encode()).seconds.to_pylist() == [seconds]
+
+
+@pytest.mark.parametrize(
+    "text", ["[[1700000000,0.55]]", '[[1700000000,"x"]]', '[["1700000000","1"]]', '[[1700000000,"1"],{"a":"b"}]']
+)
+def test_decoding_refuses_what_is_no_pair_of_time_and_value(text: str) -> None:
+    """Nothing is guessed."""
+    with pytest.raises(pa.ArrowException):
+        decode_values(text.encode())
+
+
 def test_decoding_nothing_gives_nothing() -> None:
     """An empty list of values is an empty series."""
     assert len(decode_values(b"[]").seconds) == 0
