@@ -25,7 +25,7 @@ from exporters.protocol import Aside, Change, Clock, Gone, Metadata, Rejected, S
 from exporters.recall import recall, runs_of
 from exporters.sink import BATCH, Sink, batched, write
 from exporters.tombstones import remains
-from kg.errors import DrumlinError, GraphOwned
+from kg.errors import DrumlinError, GraphOwned, SourceUnavailable, StoreUnavailable
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite, Written
 from kg.telemetry.datasources import Datasource
@@ -264,6 +264,8 @@ class Following:
         try:
             yield
             self._failing.discard(identity)
+        except (StoreUnavailable, SourceUnavailable):
+            raise  # the store's fault, not the object's: a new run has to take it in again
         except DrumlinError as error:
             self._failed[home] += 1
             if identity not in self._failing:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
 from kg.client import Client, calls
-from kg.errors import Conflict, GraphOwned, InvalidSettings
+from kg.errors import Conflict, GraphOwned, InvalidSettings, SourceUnavailable, StoreUnavailable, Throttled
 from kg.iris import Iris
 from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
 
@@ -17,6 +18,7 @@ MOST = 1000
 class RemoteSink:
     """A ``Sink`` over HTTP. Each ``apply`` is one request and one transaction of the service.
 
+    What cannot be written or read now, and may be later, is ``StoreUnavailable``: the service is away, busy, or a proxy refuses.
     ``base`` is the base of the IRIs that will be written; raises ``InvalidSettings`` when the service has another one.
     """
 
@@ -35,7 +37,8 @@ class RemoteSink:
         if not writes:
             return []
         try:
-            results = self._client.apply(writes, atomic=True)
+            with _away():
+                results = self._client.apply(writes, atomic=True)
         except Conflict as error:
             graph, owner = error.detail.get("graph"), error.detail.get("owner")
             if graph and owner:
@@ -49,13 +52,13 @@ class RemoteSink:
         """List graphs without their content."""
         found: list[GraphEntry] = []
         short = prefix.removeprefix(self._iris.root)
-        for each in self._client.subgraphs(owner=owner, prefix=short, tombstones=True):
-            if each.iri > after:
-                found.append(
-                    GraphEntry(each.iri, each.digest, each.owner, each.generation, datetime.fromisoformat(each.changed))
-                )
-            if limit is not None and len(found) >= limit:
-                break
+        with _away():
+            for each in self._client.subgraphs(owner=owner, prefix=short, tombstones=True):
+                if each.iri > after:
+                    at = datetime.fromisoformat(each.changed)
+                    found.append(GraphEntry(each.iri, each.digest, each.owner, each.generation, at))
+                if limit is not None and len(found) >= limit:
+                    break
         return found
 
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
@@ -63,4 +66,13 @@ class RemoteSink:
         for name, iri in (values or {}).items():
             self._iris.parse(iri)
             query = query.replace("WHERE {", f"WHERE {{ VALUES ?{name} {{ <{iri}> }}", 1)
-        return self._client.run(calls.sparql_texts(query))
+        with _away():
+            return self._client.run(calls.sparql_texts(query))
+
+
+@contextmanager
+def _away() -> Iterator[None]:
+    try:
+        yield
+    except (SourceUnavailable, Throttled, InvalidSettings) as error:  # the last: a token file that is just rotated
+        raise StoreUnavailable(str(error), hint=error.hint) from error

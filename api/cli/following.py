@@ -119,15 +119,22 @@ def follow(
     context: Contexts = None,
     namespace: Namespace = None,
     selector: Selector = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with a bearer token for the proxy in front of the service, read for each request.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Export a cluster into a service over REST, from a process of its own.
+    """Export a cluster into a service over REST, from a process of its own. A service that is away for a while is waited for.
 
     **Example**: `drumlin follow kubernetes --to http://drumlin.monitoring:8080 --cluster prod`
     """
     from api.cli import serving
 
     settings = settings_of(config, base, cluster, domain, _contexts(context, namespace, selector))
-    serving.follow(settings, serving.sources_named(source, settings), to)
+    serving.follow(settings, serving.sources_named(source, settings), to, token_file)
 
 
 def rbac(

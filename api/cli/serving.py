@@ -17,11 +17,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from api.cli.logs import configure_logging
-from kg.errors import InvalidSettings
+from kg.errors import InvalidSettings, StoreUnavailable
 from kg.settings import Settings
 
+log = structlog.get_logger()
+
 LOOPBACK = ("localhost",)
+_AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
 AT_ONCE = 4096
 """Requests that the server has under way at once; the rest waits. A subscriber of ``/events`` is one, so it is far above their number."""
@@ -207,8 +212,11 @@ async def _announce(host: str, port: int, listening: Callable[[], None]) -> None
         return
 
 
-def follow(settings: Settings, sources: Mapping[str, Any], to: str) -> None:
-    """Export ``sources`` into the service at ``to`` until all have ended, one fails or a signal comes."""
+def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: Path | None) -> None:
+    """Export ``sources`` into the service at ``to`` until all have ended, one fails or a signal comes.
+
+    A service that cannot be written to is waited for, once it has answered; then its graph is compared and what is missing written.
+    """
     from api.assembly import configured, now
     from exporters.kubernetes.mappings import kinds_of
     from exporters.pipeline import Pipeline
@@ -224,7 +232,7 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str) -> None:
     stop = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, lambda *_: stop.set())
-    with Client(to, timeout=120.0) as client:
+    with Client(to, timeout=120.0, token_file=token_file) as client:
         sink = RemoteSink(client, settings.base)
         catalogue, known = Catalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
 
@@ -232,7 +240,7 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str) -> None:
             own, home = settings.of_cluster(cluster), cluster == settings.cluster
             pipeline = Pipeline(sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home)
             try:
-                pipeline.run(source, stop)
+                _run_on(pipeline, source, stop)
             except BaseException:
                 stop.set()
                 raise
@@ -241,3 +249,15 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str) -> None:
             running = [threads.submit(export, cluster, source) for cluster, source in sources.items()]
         for ended in running:
             ended.result()
+
+
+def _run_on(pipeline: Any, source: Any, stop: threading.Event) -> None:
+    """Run a pipeline to its end, and anew as often as nothing could be written for a while."""
+    while not stop.is_set():
+        try:
+            pipeline.run(source, stop)
+        except StoreUnavailable as error:
+            log.warning("follow_waits", source=source.name, reason=str(error), hint=error.hint)
+            stop.wait(_AGAIN_SECONDS)
+        else:
+            return

@@ -18,6 +18,7 @@ import httpx
 
 from kg.client import calls
 from kg.client.asking import Asking, many
+from kg.client.bearer import BearerFrom
 from kg.client.calls import Call, raise_for_problem
 from kg.client.entities import Identity, Metric, Summary
 from kg.client.finding import AsyncFinding, Finding
@@ -50,9 +51,15 @@ DEFAULT_URL = "http://localhost:8080"
 _BUSY = (429, 503)
 
 
-def _options(url: str | None, timeout: float) -> dict[str, Any]:
+def _options(url: str | None, timeout: float, token_file: Path | None) -> dict[str, Any]:
     address = (url or os.environ.get("DRUMLIN_URL") or DEFAULT_URL).rstrip("/")
-    return {"base_url": address, "timeout": httpx.Timeout(timeout, connect=5.0), "follow_redirects": False}
+    auth = BearerFrom(token_file) if token_file else None
+    return {
+        "base_url": address,
+        "timeout": httpx.Timeout(timeout, connect=5.0),
+        "follow_redirects": False,
+        "auth": auth,
+    }
 
 
 def _timeout(call: Call[Any]) -> Any:
@@ -77,12 +84,15 @@ class Client(Finding, Updating, Asking, Operating):
 
     ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s; what is known to take long has a bound of its
     own). A request that is safe to repeat is repeated up to ``retries`` times when the service is busy (429, 503: after what its
-    ``Retry-After`` says) or the connection breaks, never when it is only slow.
+    ``Retry-After`` says) or the connection breaks, never when it is only slow. ``token_file`` holds a bearer token for a proxy in
+    front of the service; it is read for each request, so it may be rotated.
     """
 
-    def __init__(self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2) -> None:
+    def __init__(
+        self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2, token_file: Path | None = None
+    ) -> None:
         self._retries = retries
-        self._http = httpx.Client(**_options(url, timeout))
+        self._http = httpx.Client(**_options(url, timeout, token_file))
 
     def __enter__(self) -> Self:
         return self
@@ -241,9 +251,11 @@ class Client(Finding, Updating, Asking, Operating):
 class AsyncClient(AsyncFinding, AsyncUpdating, Asking, Operating):
     """The asynchronous twin of ``Client``."""
 
-    def __init__(self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2) -> None:
+    def __init__(
+        self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2, token_file: Path | None = None
+    ) -> None:
         self._retries = retries
-        self._http = httpx.AsyncClient(**_options(url, timeout))
+        self._http = httpx.AsyncClient(**_options(url, timeout, token_file))
 
     async def __aenter__(self) -> Self:
         return self

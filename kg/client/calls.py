@@ -37,8 +37,14 @@ class Call(Generic[T]):
     repeatable: bool = True
 
 
+_ACCESS = "the service asks for no token, so a proxy in front of it does: does it know this one, and may it do this?"
+
+
 def raise_for_problem(response: httpx.Response) -> None:
     """Raise the error that the service raised, told by its problem document (RFC 9457)."""
+    if response.is_redirect and response.status_code != 303:  # that leads to a document of the service's own
+        to = response.headers["Location"].partition("?")[0]
+        raise errors.SourceUnavailable(f"{response.request.url.path} leads elsewhere: {to}", hint=_ACCESS)
     if response.status_code < 400:
         return
     try:
@@ -50,6 +56,8 @@ def raise_for_problem(response: httpx.Response) -> None:
     message = str(
         body.get("detail") or f"{response.request.method} {response.request.url.path}: HTTP {response.status_code}"
     )
+    if response.status_code in (401, 403) and "type" not in body:
+        raise errors.SourceUnavailable(message, hint=_ACCESS, detail={"status": response.status_code})
     raise _error(str(body.get("type", "")), message, body, response.status_code)
 
 
@@ -68,8 +76,10 @@ _BY_STATUS: Mapping[int, type[DrumlinError]] = {
     413: errors.TooLarge,
     415: errors.UnsupportedSyntax,
     422: errors.InvalidInput,
+    429: errors.Throttled,
     502: errors.SourceUnavailable,
     503: errors.StoreUnavailable,
+    504: errors.SourceUnavailable,
 }
 
 

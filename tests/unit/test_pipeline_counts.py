@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+import pytest
 import structlog
 
 from exporters.feed import Feed
 from exporters.protocol import Change, Rejected
-from tests.unit.rendering import BY_NAME, follow, upserted
+from kg.errors import StoreUnavailable
+from kg.store.protocol import Row
+from tests.unit.rendering import BY_NAME, follow, synced, upserted
 from tests.unit.test_pipeline import deployment, pod
 
 
@@ -36,6 +39,20 @@ def test_writes_and_what_gave_none_are_counted_by_kind() -> None:
     assert counts.skipped["pod"] >= 1
     assert "deployment" not in counts.skipped
     assert counts.failed == {}
+
+
+def test_a_store_that_is_away_is_no_fault_of_an_object() -> None:
+    """When what was written earlier cannot be looked up, the run ends: a change that is passed over would be lost."""
+    sink, run = follow([upserted(pod()), *synced()])
+
+    def away(query: str, values: Mapping[str, str] | None = None) -> list[Row]:
+        raise StoreUnavailable(f"no answer to {len(query)} characters about {values}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink, "look_up", away)
+        with pytest.raises(StoreUnavailable):
+            run.take(upserted(pod("late", "p9")))
+    assert run.summary.rejected == []
 
 
 def test_what_waits_has_an_age_by_kind_until_it_is_dealt_with() -> None:
