@@ -18,7 +18,7 @@ from kg import framing, jsonld, rdf
 from kg.errors import TooLarge, UnsupportedSyntax
 from kg.iris import Iris
 from kg.rdf import JSONLD, NQUADS, TRIG, TURTLE, Lines, Syntax
-from kg.store.protocol import Store
+from kg.store.protocol import Narrowed, Store
 from ontology.vocabulary import CLASSES, WORKLOAD_KINDS
 
 SYNTAXES = (NQUADS, JSONLD, TRIG, TURTLE)
@@ -44,35 +44,27 @@ class Selection:
     owner: str | None = None
     prefix: str = ""
 
-    def holds(self, graph: str, lines: Lines, iris: Iris) -> bool:
-        """Tell whether a graph is one of them, but for its owner."""
-        if self.prefix and not graph.startswith(iris.root + self.prefix):
-            return False
-        wanted = []
+    def narrowed(self, iris: Iris) -> Narrowed:
+        """Return what that means to a store."""
+        facts = []
         if self.type:
             names = WORKLOAD_KINDS if self.type == "Workload" else {self.type}
             kinds = [f"<{jsonld.NAMESPACE}{name}>" for name in names]
-            wanted.append({f"<{graph}> <{fact}> {kind} ." for fact in (_TYPE, _FORMER) for kind in kinds})
+            facts.append(frozenset((fact, kind) for fact in (_TYPE, _FORMER) for kind in kinds))
         if self.namespace:
-            wanted.append({f'<{graph}> <{_NAMESPACE}> "{self.namespace}" .'})
+            facts.append(frozenset({(_NAMESPACE, f'"{self.namespace}"')}))
         if self.domain:
             domain = self.domain if ":" in self.domain else iris.domain(self.domain)
-            wanted.append({f"<{graph}> <{_DOMAIN}> <{domain}> ."})
-        return not any(lines.isdisjoint(each) for each in wanted)
+            facts.append(frozenset({(_DOMAIN, f"<{domain}>")}))
+        return Narrowed(self.owner, iris.root + self.prefix if self.prefix else "", tuple(facts))
 
 
 ALL = Selection()
 
 
 def select(store: Store, selection: Selection, iris: Iris) -> Iterator[tuple[str, Lines]]:
-    """Yield the graphs of one generation that ``selection`` holds for."""
-    if selection == ALL:
-        yield from store.export()
-        return
-    owned = {each.graph for each in store.entries(owner=selection.owner)} if selection.owner else None
-    for graph, lines in store.export():
-        if (owned is None or graph in owned) and selection.holds(graph, lines, iris):
-            yield graph, lines
+    """Yield the graphs of one generation that ``selection`` names."""
+    return store.export(selection.narrowed(iris))
 
 
 def written(graphs: Iterable[tuple[str, Lines]], syntax: Syntax, frame: str | None = None) -> Iterator[bytes]:

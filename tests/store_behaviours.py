@@ -19,7 +19,7 @@ from kg.errors import (
     UnsupportedSyntax,
 )
 from kg.rdf import digest
-from kg.store.protocol import Dataset, GraphWrite, Lines, Store, StoredGraph, Visible
+from kg.store.protocol import Dataset, GraphWrite, Lines, Narrowed, Store, StoredGraph, Visible
 
 ROOT = "https://kg.example/id/"
 A, B = ROOT + "prod/a/pod/x", ROOT + "prod/b/pod/y"
@@ -334,6 +334,17 @@ def an_export_is_one_generation(store: Store) -> None:
     assert [first, *export] == [(A, {line(A, 1)}), (B, {line(B, 1)})]
 
 
+def an_export_is_of_what_is_asked(store: Store) -> None:
+    """By owner, by the beginning of the name, and by what a graph states about itself: each narrows the others."""
+    store.apply([write(A, 1), write(B, 1), write(f"{B}z", 2)])
+    fact = (frozenset({("http://p/value", '"1"')}),)
+
+    assert [graph for graph, _ in store.export(Narrowed(prefix=B))] == [B, f"{B}z"]
+    assert [graph for graph, _ in store.export(Narrowed(facts=fact))] == [A, B]
+    assert [graph for graph, _ in store.export(Narrowed(prefix=B, facts=fact))] == [B]
+    assert list(store.export(Narrowed(owner="nobody", facts=fact))) == []
+
+
 # -- querying -----------------------------------------------------------------------------------------------------------------
 
 
@@ -473,6 +484,7 @@ BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     the_log_gives_whole_generations,
     listing_is_in_order_and_can_be_paged,
     an_export_is_one_generation,
+    an_export_is_of_what_is_asked,
     the_default_graph_is_the_union,
     from_narrows,
     the_protocols_graphs_win_and_never_widen,

@@ -219,7 +219,7 @@ class ChangeLog:
 
     def entries(self, *, owner: str | None, prefix: str, after: str, limit: int | None) -> list[GraphEntry]:
         """List graphs in the order of their IRIs."""
-        found = self._read(_SELECT_ENTRIES, (after, prefix, _past(prefix), owner, -1 if limit is None else limit))
+        found = self._read(_SELECT_ENTRIES, (after, prefix, past(prefix), owner, -1 if limit is None else limit))
         return [_entry(row) for row in found]
 
     def log(self, since: int, until: int, limit: int) -> list[LogEntry]:
@@ -288,7 +288,7 @@ def _log_entry(row: tuple[Any, ...]) -> LogEntry:
     return LogEntry(row[0], row[1], row[2], row[3], row[4], datetime.fromisoformat(row[5]))
 
 
-def _past(prefix: str) -> str | None:
+def past(prefix: str) -> str | None:
     """Return the least string greater than all that begin with ``prefix``; None when there is none."""
     trimmed = prefix.rstrip("\U0010ffff")
     if not trimmed:

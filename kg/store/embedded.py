@@ -34,12 +34,14 @@ from kg.store.delta import Delta
 from kg.store.engine import Engine, translated
 from kg.store.lines import canonical
 from kg.store.protocol import (
+    EVERYTHING,
     Answer,
     Dataset,
     GraphEntry,
     GraphWrite,
     Lines,
     LogEntry,
+    Narrowed,
     Row,
     StoredGraph,
     Visible,
@@ -242,11 +244,12 @@ class EmbeddedStore:
         found = (entry.graph for prefix in visible.prefixes for entry in self.entries(prefix=prefix))
         return Visible(visible.graphs | frozenset(found))
 
-    def export(self) -> Iterator[tuple[str, Lines]]:
-        """Yield all graphs of one generation, in the order of their IRIs, from a checkpoint (hard links)."""
+    def export(self, narrowed: Narrowed = EVERYTHING) -> Iterator[tuple[str, Lines]]:
+        """Yield the graphs of one generation that are wanted, in the order of their IRIs, from a checkpoint (hard links)."""
         with self.snapshot() as snapshot:
-            for entry in snapshot.entries():
-                yield entry.graph, snapshot.lines(entry.graph)
+            for graph in snapshot.graphs(narrowed):
+                if narrowed.states(graph, lines := snapshot.lines(graph)):
+                    yield graph, lines
 
     def scratch(self, prefix: str = "") -> Path:
         """Make a directory beside the quads, for hard links; what is left of it is removed when the store is opened again."""
@@ -259,6 +262,7 @@ class EmbeddedStore:
 
         ``quads``, which must not exist, becomes the checkpoint and remains; else it is a temporary one.
         """
+        self._mended()
         folder = self.scratch()
         try:
             with self._writer.lock:
@@ -289,12 +293,19 @@ class EmbeddedStore:
         Returns a generation that the copy holds; it may hold later ones too, in part where a bulk load is under way. Replaying
         all deltas after it makes the copy what the store is. Writers are not held up.
         """
+        self._mended()
         generation = self.generation
         self._engine.backup(folder)
         return generation
 
+    def _mended(self) -> None:
+        """Have a failed engine opened again, as the next write would; raises while the disk does not allow it."""
+        if self._engine.failed:
+            self._writer.apply(())
+
     def optimize(self) -> None:
         """Merge the engine's files: about a second for a million quads; others read and write meanwhile."""
+        self._mended()
         self._engine.flush()
         self._engine.optimize()
 

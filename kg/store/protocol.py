@@ -126,6 +126,25 @@ class Answer:
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """Which graphs an export is of: those of ``owner`` whose IRI starts with ``prefix``, and which state one of each of ``facts``.
+
+    A fact is a predicate's IRI and an object as N-Triples has it, about the graph's own name.
+    """
+
+    owner: str | None = None
+    prefix: str = ""
+    facts: tuple[frozenset[tuple[str, str]], ...] = ()
+
+    def states(self, graph: str, lines: Lines) -> bool:
+        """Tell whether a graph states one of each of ``facts``."""
+        return not any(lines.isdisjoint(f"<{graph}> <{name}> {value} ." for name, value in each) for each in self.facts)
+
+
+EVERYTHING = Narrowed()
+
+
 class Store(Protocol):
     """A dataset of owned, digested, logged graphs. See the module for what is guaranteed."""
 
@@ -187,8 +206,8 @@ class Store(Protocol):
         """
         ...
 
-    def export(self) -> Iterator[tuple[str, Lines]]:
-        """Yield all graphs of one generation, in the order of their IRIs."""
+    def export(self, narrowed: Narrowed = EVERYTHING) -> Iterator[tuple[str, Lines]]:
+        """Yield the graphs of one generation that are wanted, in the order of their IRIs."""
         ...
 
     def log(self, since: int, limit: int = 1000) -> list[LogEntry]:

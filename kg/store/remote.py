@@ -27,12 +27,14 @@ from kg.store.delta import Change
 from kg.store.lines import canonical
 from kg.store.preconditions import check
 from kg.store.protocol import (
+    EVERYTHING,
     Answer,
     Dataset,
     GraphEntry,
     GraphWrite,
     Lines,
     LogEntry,
+    Narrowed,
     Row,
     StoredGraph,
     Visible,
@@ -309,20 +311,21 @@ class RemoteStore:
             )
         return Visible(frozenset(found))
 
-    def export(self) -> Iterator[tuple[str, Lines]]:
-        """Yield all graphs of one generation, in the order of their IRIs.
+    def export(self, narrowed: Narrowed = EVERYTHING) -> Iterator[tuple[str, Lines]]:
+        """Yield the graphs of one generation that are wanted, in the order of their IRIs.
 
-        No engine gives a snapshot, so writers wait while everything is read into a temporary file here.
+        No engine gives a snapshot, so writers wait while they are read into a temporary file here.
         """
         with tempfile.TemporaryFile(prefix="drumlin-export-") as kept:
             with self._claims.held(()) as claim:
                 after = ""
-                while page := self.entries(after=after, limit=_CONTENTS):
+                while page := self.entries(owner=narrowed.owner, prefix=narrowed.prefix, after=after, limit=_CONTENTS):
                     held = self._held(page)
                     for graph, expected in ((each.graph, each.digest) for each in page):
                         if digest(lines := held[graph]) != expected:
                             raise _altered(graph, self.engine)
-                        kept.write(msgspec.json.encode((graph, sorted(lines))) + b"\n")
+                        if narrowed.states(graph, lines):
+                            kept.write(msgspec.json.encode((graph, sorted(lines))) + b"\n")
                     after = page[-1].graph
                     self._claims.renew(claim)
             kept.seek(0)

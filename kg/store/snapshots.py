@@ -6,19 +6,25 @@ It is a checkpoint of the quads (hard links) and a read transaction of the chang
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import pyoxigraph as ox
 
+from kg.store.changes import past
 from kg.store.durability import unavailable
 from kg.store.engine import lines_of, translated
-from kg.store.protocol import GraphEntry, Lines
+from kg.store.protocol import GraphEntry, Lines, Narrowed
 
 _ENTRIES = "SELECT graph, digest, owner, generation, changed FROM graphs ORDER BY graph"
+_GRAPHS = """
+SELECT graph FROM graphs WHERE graph >= ?1 AND (?2 IS NULL OR graph < ?2) AND (?3 IS NULL OR owner = ?3) ORDER BY graph
+"""
+_FEW = 50_000  # graphs up to which those that state a fact are looked up, 10 MB; else each is read and looked at
 # The last row of each graph must say what its entry says; a graph without an entry was removed.
 _DISAGREEING = """
 WITH latest AS (SELECT graph, after, max(generation) AS generation FROM log GROUP BY graph)
@@ -45,6 +51,38 @@ class Snapshot:
         """Yield what is recorded about all graphs, in the order of their IRIs."""
         for row in self._rows(_ENTRIES):
             yield GraphEntry(row[0], row[1], row[2], row[3], datetime.fromisoformat(row[4]))
+
+    def graphs(self, narrowed: Narrowed) -> Iterator[str]:
+        """Yield the graphs that are wanted, in the order of their IRIs, but for facts that very many graphs state."""
+        stating = self._stating(narrowed)
+        if stating is not None and narrowed.owner is None:
+            yield from sorted(each for each in stating if each.startswith(narrowed.prefix))
+            return
+        for (graph,) in self._rows(_GRAPHS, (narrowed.prefix, past(narrowed.prefix), narrowed.owner)):
+            if stating is None or graph in stating:
+                yield graph
+
+    def _stating(self, narrowed: Narrowed) -> set[str] | None:
+        """Return the graphs that state one of each of the facts that at most ``_FEW`` do; None when there are no such facts."""
+        found: set[str] | None = None
+        for each in narrowed.facts:
+            with translated("read"):
+                stated = list(islice(chain.from_iterable(map(self._about, each)), _FEW + 1))
+            if len(stated) <= _FEW:
+                found = found.intersection(stated) if found is not None else set(stated)
+        return found
+
+    def _about(self, fact: tuple[str, str]) -> Iterator[str]:
+        """Yield the graphs that state a fact about their own name; none for what is no RDF."""
+        try:
+            name, text = ox.NamedNode(fact[0]), fact[1][1:-1]
+            value = ox.NamedNode(text) if fact[1].startswith("<") else ox.Literal(text)
+        except ValueError:
+            return
+        for quad in self._quads.quads_for_pattern(None, name, value, None):
+            graph = quad.graph_name
+            if isinstance(graph, ox.NamedNode) and graph == quad.subject:
+                yield graph.value
 
     def lines(self, graph: str) -> Lines:
         """Return what the engine holds of a graph, nothing when it has none."""
@@ -92,8 +130,8 @@ class Snapshot:
         """Let go of the log."""
         self._log.close()
 
-    def _rows(self, query: str) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, query: str, values: Sequence[str | None] = ()) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._log.execute(query)
+            yield from self._log.execute(query, values)
         except sqlite3.Error as error:
             raise unavailable("the change log cannot be read", error) from error

@@ -20,8 +20,10 @@ from kg.exporting import Selection
 from kg.iris import Iris
 from kg.jsonld import NAMESPACE
 from kg.rdf import JSONLD, NQUADS, RDFXML, TRIG, TURTLE, Lines, Syntax
+from kg.store import snapshots
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
+from kg.store.snapshots import Snapshot
 
 IRIS = Iris("https://kg.example")
 ROOT = "https://kg.example/id/"
@@ -66,13 +68,31 @@ def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
         (Selection(domain="alice"), ["prod/a/statefulset/y", "prod/b/deployment/x"]),
         (Selection(domain=ROOT + "domain/bob", type="Deployment"), []),
         (Selection(namespace='a" . <x> <y> "'), []),
+        (Selection(domain="no iri: <>"), []),
+        (Selection(type="Pod", namespace="a", domain="bob", prefix="edge/"), ["edge/a/pod/z"]),
     ],
 )
+@pytest.mark.parametrize("few", [50_000, 0])
 def test_a_selection_is_what_all_of_its_parts_hold_for(
-    store: EmbeddedStore, selection: Selection, expected: list[str]
+    store: EmbeddedStore, selection: Selection, expected: list[str], few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Filters narrow one another, and graphs come in the order of their names."""
+    """Filters narrow one another, by the engine's index or (where very many match) graph by graph, in the order of names."""
+    monkeypatch.setattr(snapshots, "_FEW", few)
     assert [graph.removeprefix(ROOT) for graph, _ in exporting.select(store, selection, IRIS)] == expected
+
+
+def test_an_export_of_a_part_reads_no_other_graph(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked for by type, namespace or the beginning of its id is looked up; the rest of the store is not read."""
+    read: list[str] = []
+    whole = Snapshot.lines
+    monkeypatch.setattr(Snapshot, "lines", lambda self, graph: (read.append(graph), whole(self, graph))[1])
+    for selection in (
+        Selection(type="StatefulSet"),
+        Selection(prefix="prod/a/s"),
+        Selection(type="Pod", prefix="edge/"),
+    ):
+        assert len(list(exporting.select(store, selection, IRIS))) == 1
+    assert len(read) == 3
 
 
 def read_back(data: bytes, syntax: Syntax) -> dict[str, Lines]:
