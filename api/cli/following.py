@@ -139,13 +139,17 @@ def follow(
 
 def rbac(
     config: Config = None,
-    namespace: Annotated[str, typer.Option(help="Namespace of the service account.")] = "drumlin",
+    namespace: Annotated[
+        str | None,
+        typer.Option(help="One namespace only, as for serve: a Role there, no ClusterRole.", show_default=False),
+    ] = None,
+    account: Annotated[str, typer.Option(help="Namespace of the service account.")] = "drumlin",
 ) -> None:
     """Print the service account, role and binding for following the configured kinds.
 
-    **Example**: `drumlin rbac --config drumlin.toml | kubectl apply -f -`
+    **Examples**: `drumlin rbac --config drumlin.toml | kubectl apply -f -` · `drumlin rbac --namespace shop | kubectl apply -f -`
     """
     from exporters.kubernetes.mappings import kinds_of
     from exporters.kubernetes.rbac import manifests
 
-    print(manifests(kinds_of(settings_of(config, None, None, None)), namespace), end="")
+    print(manifests(kinds_of(settings_of(config, None, None, None)), account, namespace), end="")

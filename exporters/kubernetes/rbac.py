@@ -13,18 +13,18 @@ from exporters.protocol import Kind
 
 _HEAD = """\
 # What `--source kubernetes` may read: the kinds it follows, and nothing else. No secrets, no configmaps, no wildcards.
-# One namespace only: bind the ClusterRole with a RoleBinding there instead (docs/kubernetes.md). Written by `drumlin rbac`.
+# One namespace only: `drumlin rbac --namespace NAME` gives a Role there instead. Written by `drumlin rbac`.
 apiVersion: v1
 kind: ServiceAccount
 metadata:
   name: drumlin
-  namespace: {namespace}
+  namespace: {account}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
+kind: {scope}Role
 metadata:
   name: drumlin-reader
-rules:
+{inside}rules:
 """
 _RULE = """\
   - apiGroups: [{group}]
@@ -34,26 +34,35 @@ _RULE = """\
 _TAIL = """\
 ---
 apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRoleBinding
+kind: {scope}RoleBinding
 metadata:
   name: drumlin-reader
-roleRef:
+{inside}roleRef:
   apiGroup: rbac.authorization.k8s.io
-  kind: ClusterRole
+  kind: {scope}Role
   name: drumlin-reader
 subjects:
   - kind: ServiceAccount
     name: drumlin
-    namespace: {namespace}
+    namespace: {account}
 """
 
 
-def manifests(kinds: Iterable[Kind], namespace: str = "drumlin") -> str:
-    """Return a service account in ``namespace``, the ClusterRole to read ``kinds`` and its binding, as YAML."""
+def manifests(kinds: Iterable[Kind], account: str = "drumlin", namespace: str | None = None) -> str:
+    """Return a service account in the namespace ``account``, the ClusterRole to read ``kinds`` and its binding, as YAML.
+
+    With ``namespace`` a Role there and its binding, of the kinds that stand in namespaces: no right reaches beyond.
+    """
     plurals: dict[str, set[str]] = defaultdict(set)
     for kind in kinds:
-        plurals[kind.group].add(kind.plural)
+        if kind.namespaced or namespace is None:
+            plurals[kind.group].add(kind.plural)
     rules = "".join(
         _RULE.format(group=group or '""', plurals=", ".join(sorted(plurals[group]))) for group in sorted(plurals)
     )
-    return _HEAD.format(namespace=namespace) + rules + _TAIL.format(namespace=namespace)
+    place = {
+        "account": account,
+        "scope": "" if namespace else "Cluster",
+        "inside": f"  namespace: {namespace}\n" if namespace else "",
+    }
+    return _HEAD.format(**place) + rules + _TAIL.format(**place)

@@ -60,7 +60,7 @@ def test_the_command_prints_the_rights_of_custom_resources_too(tmp_path: Path) -
     """A mapped kind needs its right; the printed manifest has it, and still reads only."""
     config = tmp_path / "drumlin.toml"
     config.write_text('mappings = ["kuscia"]\n')
-    run = CliRunner().invoke(app, ["rbac", "--config", str(config), "--namespace", "ops"])
+    run = CliRunner().invoke(app, ["rbac", "--config", str(config), "--account", "ops"])
     account, role, binding = yaml.safe_load_all(run.stdout)
 
     assert run.exit_code == 0
@@ -69,3 +69,17 @@ def test_the_command_prints_the_rights_of_custom_resources_too(tmp_path: Path) -
     assert {"domains", "kusciajobs", "domaindatagrants"} <= set(kuscia["resources"])
     assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
     assert account["metadata"]["namespace"] == binding["subjects"][0]["namespace"] == "ops"
+
+
+def test_one_namespace_takes_a_role_there_and_nothing_of_the_cluster() -> None:
+    """``--namespace`` gives exactly the kinds that stand in namespaces, in a Role and a RoleBinding, to the account elsewhere."""
+    run = CliRunner().invoke(app, ["rbac", "--namespace", "shop"])
+    account, role, binding = yaml.safe_load_all(run.stdout)
+
+    assert run.exit_code == 0
+    assert (role["kind"], binding["kind"], binding["roleRef"]["kind"]) == ("Role", "RoleBinding", "Role")
+    assert role["metadata"]["namespace"] == binding["metadata"]["namespace"] == "shop"
+    assert account["metadata"]["namespace"] == binding["subjects"][0]["namespace"] == "drumlin"
+    granted = {(group, plural) for rule in role["rules"] for group in rule["apiGroups"] for plural in rule["resources"]}
+    assert granted == {(kind.group, kind.plural) for kind in KINDS if kind.namespaced}
+    assert all(rule["resources"] for rule in role["rules"])
