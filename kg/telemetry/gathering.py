@@ -1,16 +1,19 @@
-"""The values of one resolved metric on its grid: from the day cache what is there, the rest from its datasource."""
+"""The values of one resolved metric on its grid: from the day cache what is there, the rest from its datasource, by its own threads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
 from kg.telemetry import cache
 from kg.telemetry.cache import DAY, SETTLED, DayCache
+from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.loki import Loki
 from kg.telemetry.fetch.parquet import Parquet
@@ -19,6 +22,52 @@ from kg.telemetry.resolution import Resolution
 from kg.telemetry.series import Grid, Samples, place
 
 Client = Prometheus | Loki | InfluxDB | Parquet
+T = TypeVar("T")
+
+DECODING = 2
+"""Threads of a datasource beside those that wait for its answers: while they decode, it is asked the next."""
+_KINDS: Mapping[str, type[Prometheus | Loki | InfluxDB]] = {
+    "prometheus": Prometheus,
+    "loki": Loki,
+    "influxdb": InfluxDB,
+}
+
+
+class Clients:
+    """A client of each datasource with threads of its own, which all callers share: many of them do not ask it more than one does.
+
+    Nor does one that is slow keep anybody from the others. ``sleep`` waits between two tries.
+    """
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self._sleep = sleep
+        self._known: dict[str, tuple[Client, ThreadPoolExecutor]] = {}
+        self._lock = threading.Lock()
+
+    def submit(self, datasource: Datasource, work: Callable[[Client], T]) -> Future[T]:
+        """Have work done with the client of a datasource; raises ``SourceUnavailable`` for one that is not fetched from."""
+        with self._lock:
+            client, pool = self._known.get(datasource.iri) or self._known.setdefault(
+                datasource.iri, self._begun(datasource)
+            )
+            return pool.submit(work, client)
+
+    def close(self) -> None:
+        """Close all connections; what has been submitted ends by itself."""
+        with self._lock:
+            for client, pool in self._known.values():
+                pool.shutdown(wait=False)
+                client.close()
+            self._known.clear()
+
+    def _begun(self, datasource: Datasource) -> tuple[Client, ThreadPoolExecutor]:
+        client: Client = (
+            Parquet(datasource)
+            if datasource.kind == "parquet"
+            else _KINDS[datasource.kind](datasource, sleep=self._sleep)
+        )
+        asking = datasource.access.concurrency if datasource.access else 1
+        return client, ThreadPoolExecutor(asking + DECODING, f"history-{datasource.name}")
 
 
 @dataclass(slots=True)

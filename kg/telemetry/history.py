@@ -7,11 +7,10 @@ series that failed is listed.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -25,10 +24,9 @@ from kg.telemetry import lacking
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.loki import Loki
 from kg.telemetry.fetch.parquet import Parquet
 from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.gathering import Client, gather
+from kg.telemetry.gathering import Client, Clients, gather
 from kg.telemetry.missing import explain_absence
 from kg.telemetry.resolution import Resolution, Unresolved
 from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of
@@ -39,8 +37,8 @@ MAX_VALUES = 20_000_000
 """Largest table, in values: about 0.6 GB. Of a stream it limits each series."""
 PART_VALUES = 500_000
 """Values of one part of a stream, at least one series: about 14 MB."""
-_THREADS = 8  # the number of requests at one time is each datasource's own
-_AHEAD = 24  # series that are fetched or wait for their turn in the order
+_AHEAD = 24  # series that are fetched or wait for their turn in the order, at most
+_AHEAD_VALUES = 2_000_000  # and their values: 16 MB, unless two series have more
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +155,7 @@ class History:
         self._resolver = resolver
         self._days = days
         self._clock = clock
-        self._sleep = sleep
-        self._clients: dict[str, Client] = {}
-        self._lock = threading.Lock()
+        self._clients = Clients(sleep)
 
     def __enter__(self) -> Self:
         return self
@@ -169,10 +165,7 @@ class History:
 
     def close(self) -> None:
         """Close all connections, and the day cache."""
-        with self._lock:
-            for client in self._clients.values():
-                client.close()
-            self._clients.clear()
+        self._clients.close()
         if self._days:
             self._days.close()
 
@@ -271,26 +264,34 @@ class History:
         return Window(start, until) if start else Window.last(last or timedelta(0), until)
 
     def _outcomes(self, plan: Plan) -> Generator[_Result | Failure, None, None]:
-        """Resolve one after the other while earlier ones are fetched in threads; never more than ``_AHEAD`` of them; keep the order."""
-        pool = ThreadPoolExecutor(min(_THREADS, len(plan.wanted)), "history")
+        """Resolve one after the other while earlier ones are fetched in threads, a few ahead of the caller; keep the order."""
+        ahead = max(2, min(_AHEAD, _AHEAD_VALUES // plan.grid.points))
         running: deque[tuple[Key, Future[_Result] | DrumlinError]] = deque()
         try:
             for found in self.resolutions(plan):
-                if isinstance(found, Unresolved):
-                    running.append((Key(found.entity, found.metric), found.error))
-                else:
-                    key = Key(self._resolver.short(found.entity), found.metric)
-                    running.append((key, pool.submit(self._one, key, found, plan)))
-                while len(running) >= _AHEAD or (running and _is_done(running[0][1])):
+                running.append(self._begun(found, plan))
+                while len(running) >= ahead or (running and _is_done(running[0][1])):
                     yield _settled(*running.popleft())
             while running:
                 yield _settled(*running.popleft())
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)  # also when a caller has gone: nobody waits for it
+        finally:  # also when a caller has gone
+            for _, outcome in running:
+                if isinstance(outcome, Future):
+                    outcome.cancel()
 
-    def _one(self, key: Key, resolution: Resolution, plan: Plan) -> _Result:
+    def _begun(self, found: Resolution | Unresolved, plan: Plan) -> tuple[Key, Future[_Result] | DrumlinError]:
+        if isinstance(found, Unresolved):
+            return Key(found.entity, found.metric), found.error
+        key = Key(self._resolver.short(found.entity), found.metric)
+        try:
+            return key, self._clients.submit(
+                self._resolver.datasource(found), lambda client: self._one(client, key, found, plan)
+            )
+        except DrumlinError as error:  # it cannot be fetched from
+            return key, error
+
+    def _one(self, client: Client, key: Key, resolution: Resolution, plan: Plan) -> _Result:
         grid = plan.grid
-        client = self._client(self._resolver.datasource(resolution))
         days = None if isinstance(client, Parquet) else self._days  # files come later, and are as near as the cache
         gathered = gather(client, resolution, grid, days, self._clock())
         missing = gathered.values.null_count
@@ -309,22 +310,6 @@ class History:
             gaps=gaps_of(gathered.values, grid),
             warnings=tuple(f"{key.unique_id} {key.metric}: {each}" for each in (*resolution.warnings, *said)),
         )
-
-    def _client(self, datasource: Datasource) -> Client:
-        with self._lock:
-            if datasource.iri not in self._clients:
-                if datasource.kind == "parquet":
-                    self._clients[datasource.iri] = Parquet(datasource)
-                else:
-                    self._clients[datasource.iri] = _KINDS[datasource.kind](datasource, sleep=self._sleep)
-            return self._clients[datasource.iri]
-
-
-_KINDS: Mapping[str, type[Prometheus | Loki | InfluxDB]] = {
-    "prometheus": Prometheus,
-    "loki": Loki,
-    "influxdb": InfluxDB,
-}
 
 
 def _absence(client: Client, resolution: Resolution, grid: Grid) -> MetricMissing:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from kg.errors import DatasourceRefused, MetricMissing
 from kg.jsonld import NodeDocument, lines
 from kg.store.protocol import GraphWrite
 from kg.telemetry import history as histories
+from kg.telemetry.gathering import DECODING
 from kg.telemetry.history import History
 from kg.telemetry.resolve import Resolver
 from tests.integration.conftest import at
@@ -65,8 +67,32 @@ def test_who_stops_reading_ends_the_requests(
             assert len(next(parts).queries) == 2
         asked = len(server.forms)
         assert asked < 2 + 2 * histories._AHEAD
-        settled = asked + histories._THREADS
+        settled = asked + 4 + DECODING
     assert len(server.forms) <= settled
+
+
+def test_many_callers_ask_a_server_no_more_than_one_may(server: FaultServer, graph: GraphStore) -> None:  # noqa: F811  a fixture
+    """Five streams at one time share the datasource's number of requests, and its threads."""
+    counting, now, most = threading.Lock(), [0], [0]
+
+    def answer(form: dict[str, str]) -> Reply:
+        with counting:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        time.sleep(0.005)
+        with counting:
+            now[0] -= 1
+        return _one(form)
+
+    server.replies = [answer]
+    resolver = Resolver(graph, IRIS, [_datasource(server.server_port, timeout=20)])
+    with History(resolver) as history, ThreadPoolExecutor(5) as callers:
+        found = list(callers.map(lambda _: history.fetch(NODES[:20], "mem_usage", **WINDOW), range(5)))
+        threads = sum(each.name.startswith("history") for each in threading.enumerate())
+
+    assert [(each.table.num_rows, each.failures) for each in found] == [(200, ())] * 5
+    assert 2 <= most[0] <= 4
+    assert threads <= 4 + DECODING
 
 
 def test_what_fails_in_the_middle_is_listed_beside_what_came(
