@@ -28,6 +28,9 @@ CONNECT_TIMEOUT = 10.0
 _CHUNK = 64 * 1024
 _STATUS_BYTES = 64 * 1024  # a Status is small; what is longer is not one
 _POOL = 64  # one connection per kind stays open; a smaller pool would log and discard them
+_CHOOSE = (
+    "name a kubeconfig in KUBECONFIG and one of its contexts with --context: `kubectl config get-contexts` lists them"
+)
 _SIGN_IN = "check the kubeconfig context, or the service account's token; `kubectl auth whoami` uses the same"
 
 
@@ -212,7 +215,7 @@ def _configuring() -> Iterator[None]:
         yield
     except ConfigException as error:
         said = " ".join(str(error).split())
-        raise SourceUnavailable(f"no Kubernetes cluster to connect to: {said}", hint=_SIGN_IN) from error
+        raise SourceUnavailable(f"no Kubernetes cluster to connect to: {said}", hint=_CHOOSE) from error
     except (OSError, ValueError, LookupError, TypeError, AttributeError, YAMLError) as error:
         raise SourceUnavailable(
             f"the Kubernetes configuration cannot be read ({type(error).__name__})", hint=_SIGN_IN

@@ -83,7 +83,7 @@ def test_creation_change_and_deletion_are_told_in_order(cluster: Cluster) -> Non
 
 
 def test_same_name_with_a_new_uid_is_an_end_and_a_beginning(cluster: Cluster) -> None:
-    """cilium#30409: an object that is deleted and made again under its name is two objects."""
+    """Rule 6, cilium#30409: an object that is deleted and made again under its name is two objects."""
     first = cluster.create(PODS, "db-0")
     with following(cluster, PODS) as seen:
         seen.until_synced(PODS)

@@ -125,8 +125,9 @@ def test_an_unusable_kubeconfig_is_named_as_such(tmp_path: Path, content: str | 
 def test_an_unknown_context_is_refused(fake: FakeApiServer, tmp_path: Path) -> None:
     """A context that the kubeconfig does not hold is named in the error."""
     file = kubeconfig(tmp_path, {"here": fake.url}, {"token": "abc"})
-    with pytest.raises(SourceUnavailable, match="elsewhere"):
+    with pytest.raises(SourceUnavailable, match="elsewhere") as caught:
         Access.connect("elsewhere", file)
+    assert "kubectl config get-contexts" in str(caught.value.hint)
 
 
 def test_inside_a_cluster_the_service_account_is_used(

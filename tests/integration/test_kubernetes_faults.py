@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from exporters.kubernetes.informer import KubernetesSource
+from exporters.kubernetes.informer import KubernetesSource, Timing
 from exporters.protocol import Rejected, Upserted
 from kg.errors import SourceUnavailable
 from tests.fake_apiserver import FakeApiServer, Fault, Resource
@@ -63,7 +63,7 @@ def lists(fake: FakeApiServer) -> int:
 
 
 def test_without_the_watch_list_gate_the_list_comes_in_pages(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kapp-controller#1845: a server that answers 422 to watch-list parameters is listed page by page, and watched."""
+    """Rule 1, kapp-controller#1845: a server that answers 422 to watch-list parameters is listed page by page, and watched."""
     fake.watch_list = False
     for number in range(7):
         cluster.create(PODS, f"p{number}")
@@ -114,7 +114,7 @@ def test_pages_are_handed_on_one_by_one(cluster: Cluster, fake: FakeApiServer) -
 
 
 def test_an_expired_continue_token_restarts_the_list(cluster: Cluster, fake: FakeApiServer) -> None:
-    """410 on ``continue``: the token in its body would give an inconsistent rest, so the list begins anew."""
+    """Rule 5, 410 on ``continue``: the token in its body would give an inconsistent rest, so the list begins anew."""
     fake.watch_list = False
     for number in range(6):
         cluster.create(PODS, f"p{number}")
@@ -206,7 +206,7 @@ def restart(fake: FakeApiServer, meanwhile: Callable[[], None] = lambda: None) -
 
 
 def test_the_watch_resumes_from_bookmarks_on_a_quiet_kind(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kubernetes-client/python#2223: the last event of a quiet kind is long compacted; its bookmarks are not."""
+    """Rule 3, kubernetes-client/python#2223: the last event of a quiet kind is long compacted; its bookmarks are not."""
     cluster.create(PODS, "web")
     with following(cluster) as seen:
         seen.until_synced(PODS)
@@ -228,7 +228,7 @@ def test_the_watch_resumes_from_bookmarks_on_a_quiet_kind(cluster: Cluster, fake
 def test_410_inside_the_stream_lists_once_and_finds_what_vanished(
     cluster: Cluster, fake: FakeApiServer, *, watch_list: bool
 ) -> None:
-    """airflow#21087, kr8s#476, skywalking#8565, KSM#694, argo-cd#4053: no stuck watcher, no loop, no ghost, no Status as object."""
+    """Rule 4, airflow#21087, kr8s#476, skywalking#8565, KSM#694, argo-cd#4053: no stuck watcher, no loop, no ghost, no Status as object."""
     fake.watch_list = watch_list
     for name in ("kept", "changed", "lost"):
         cluster.create(PODS, name)
@@ -303,7 +303,7 @@ def test_repeated_events_change_nothing(cluster: Cluster, fake: FakeApiServer) -
 
 
 def test_a_silently_dead_connection_is_replaced(cluster: Cluster, fake: FakeApiServer) -> None:
-    """kopf#585, #698, #957: behind a load balancer a stream can die without a word; the watchdog opens another."""
+    """Rule 2, kopf#585, #698, #957: behind a load balancer a stream can die without a word; the watchdog opens another."""
     fake.faults.inject(Fault("silence", on="watch", after=1))
     with following(cluster) as seen:
         seen.until_synced(PODS)
@@ -311,6 +311,19 @@ def test_a_silently_dead_connection_is_replaced(cluster: Cluster, fake: FakeApiS
         seen.until(lambda: "unheard" in seen.names(), within=3)
 
     assert lists(fake) == 1
+
+
+def test_a_watch_asks_for_bookmarks_and_a_random_end(cluster: Cluster, fake: FakeApiServer) -> None:
+    """Rule 2: each watch asks for bookmarks and an end between 240 and 300 s of its own, and 90 to 120 s of silence are its death."""
+    with Following(KubernetesSource(cluster.access(), (PODS, DEPLOYMENTS), "prod")) as seen:
+        seen.until_synced(PODS)
+        seen.until_synced(DEPLOYMENTS)
+        asked = [each.params for each in fake.requests if each.watch]
+
+    assert asked
+    assert all(each["allowWatchBookmarks"] == "true" and 240 <= int(each["timeoutSeconds"]) <= 300 for each in asked)
+    assert Timing().watch[0] < Timing().watch[1]
+    assert Timing().silence == (90.0, 120.0)
 
 
 def test_a_line_that_drips_for_ever_counts_as_silence(cluster: Cluster, fake: FakeApiServer) -> None:
@@ -602,7 +615,7 @@ def test_an_object_that_became_unreadable_unseen_is_no_ghost_and_not_gone(
 
 
 def test_a_storm_of_events_on_few_objects_does_not_grow_the_queue(cluster: Cluster, fake: FakeApiServer) -> None:
-    """Waiting changes are bounded by objects: a slow consumer gets the newest form, and the watch goes on."""
+    """Rule 8: waiting changes are bounded by objects: a slow consumer gets the newest form, and the watch goes on."""
     cluster.create(PODS, "web")
     pods = fake.state.named("pods")
     with Following(source(cluster, capacity=2), pause=0.05) as seen:

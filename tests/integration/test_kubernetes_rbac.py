@@ -35,6 +35,11 @@ def test_the_shipped_manifest_is_what_the_table_of_kinds_gives() -> None:
     assert (ROOT / "deploy" / "rbac.yaml").read_text(encoding="utf-8") == manifests(KINDS)
 
 
+def test_events_are_not_followed() -> None:
+    """Rule 7: Events are not in the API server's watch cache, and their watches end in busy loops."""
+    assert not [kind for kind in KINDS if kind.plural == "events"]
+
+
 def test_no_right_is_asked_for_what_holds_secrets() -> None:
     """Secrets, ConfigMaps, subresources and wildcards are nowhere in the role."""
     granted = {plural for rule in _role()["rules"] for plural in rule["resources"]}

@@ -132,7 +132,7 @@ def test_metrics_tell_that_the_source_is_synced(live: Service) -> None:
 
 
 def test_metrics_tell_everything_about_each_kind(live: Service) -> None:
-    """Every kind that is followed has a row in each family, and those that had no event have no age."""
+    """Rule 9: Every kind that is followed has a row in each family, and those that had no event have no age."""
     text = httpx.get(live.url + "/metrics").text
     always = ("synced", "forbidden", "absent", "objects", "relists", "gone_410", "rejected", "queue_age_seconds")
     counted = ("writes_total", "skipped_writes_total", "render_errors_total")
