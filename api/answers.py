@@ -65,6 +65,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /export": Answers({200: (NQUADS, JSONLD, TRIG, TURTLE)}, (400, 404, 406, 413, 415)),
     "GET /forecasts": _json(400),
     "POST /forecasts": Answers({201: (JSON,)}, (400, 404, 409, 413, 502, 507)),
+    "DELETE /forecasts": _json(400, 404, 409, 502, 507),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
     "GET /history": _SERIES,
     "POST /history": _SERIES,

@@ -1,4 +1,4 @@
-"""``/forecasts``: forecasts of a metric saved, listed, and read back."""
+"""``/forecasts``: forecasts of a metric saved, listed, read back and deleted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def forecasts_of(service: Parts) -> Forecasts:
     def write(iri: str, document: NodeDocument) -> None:
         service.subgraphs.put(iri, lines(document))
 
-    return Forecasts(service.store, service.iris, service.resolver, write, now)
+    return Forecasts(service.store, service.iris, service.resolver, write, service.subgraphs.delete, now)
 
 
 @router.post("", status_code=201, summary="Save a forecast")
@@ -71,6 +71,17 @@ def list_forecasts(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the forecasts of a metric, the newest first."""
     return {"items": [each.to_dict() for each in forecasts_of(service).list(entity, metric, limit=limit)]}
+
+
+@router.delete("", summary="Delete a forecast")
+def delete_forecast(
+    service: Service,
+    entity: _Of,
+    metric: _Metric,
+    id: Annotated[str, Query(description="IRI or short id of the forecast.")],
+) -> dict[str, Any]:
+    """Turn a forecast's graph into a tombstone, and remove its Parquet file; points in an InfluxDB go with its retention policy."""
+    return forecasts_of(service).delete(entity, metric, id).to_dict()
 
 
 @router.get("/points", summary="Read a forecast's points")

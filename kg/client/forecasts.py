@@ -54,6 +54,10 @@ class Forecasts:
         """Return the forecasts of a metric, the newest first; ``revisionOf`` names the one that each follows."""
         return self._client.run(_list(of))
 
+    def delete(self, of: Of, id: str) -> dict[str, Any]:
+        """Delete a forecast with its points in Parquet; returns what it was. Raises ``ResourceNotFound``."""
+        return self._client.run(_delete(of, id))
+
     def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
         """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
         return self._client.run(_points(of, id)).table
@@ -101,6 +105,10 @@ class AsyncForecasts:
         """Return the forecasts of a metric, the newest first."""
         return await self._client.run(_list(of))
 
+    async def delete(self, of: Of, id: str) -> dict[str, Any]:
+        """Delete a forecast with its points in Parquet; see ``Forecasts.delete``."""
+        return await self._client.run(_delete(of, id))
+
     async def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
         """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
         return (await self._client.run(_points(of, id))).table
@@ -143,6 +151,10 @@ def _save(
 def _list(of: Of) -> Call[list[dict[str, Any]]]:
     params = {"entity": of[0], "metric": of[1], "limit": "1000"}
     return Call("GET", "/forecasts", lambda response: _json(response)["items"], params=params)
+
+
+def _delete(of: Of, id: str) -> Call[dict[str, Any]]:
+    return Call("DELETE", "/forecasts", _json, params={"entity": of[0], "metric": of[1], "id": id})
 
 
 def _points(of: Of, id: str | None) -> Call[_Points]:

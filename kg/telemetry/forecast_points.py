@@ -74,9 +74,16 @@ def store(points: pa.Table, server: Datasource, path: str) -> None:
 
 
 def remove(server: Datasource, path: str) -> None:
-    """Remove points whose forecast could not be registered; those in an InfluxDB stay, where nothing points at them."""
-    if server.kind == "parquet":
+    """Remove points; those in an InfluxDB stay. Raises ``SourceUnavailable`` when the file cannot be removed."""
+    if server.kind != "parquet":
+        return
+    try:
         (directory_of(server) / path).unlink(missing_ok=True)
+    except OSError as error:
+        raise SourceUnavailable(
+            f"{path} cannot be removed from datasource {server.name}: {error.strerror}",
+            hint="the forecast is deleted; remove the file by hand",
+        ) from error
 
 
 def load(server: Datasource, path: str) -> pa.Table:

@@ -44,6 +44,7 @@ SELECT ?forecast ?metric ?model ?horizon ?step ?generated ?path ?datasource ?pre
     drumlin:step ?step ; prov:generatedAtTime ?generated ; dcat:distribution ?file .
   ?file drumlin:path ?path ; dcat:accessService ?datasource .
   OPTIONAL { ?forecast prov:wasRevisionOf ?previous } } ORDER BY DESC(?generated) DESC(STR(?forecast)) LIMIT 1000"""
+_SAVED = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}\.parquet")
 _ONE_AT_A_TIME = threading.Lock()  # between looking for the last forecast and registering the one that revises it
 
 
@@ -104,7 +105,7 @@ class _Found(NamedTuple):
 
 
 class Forecasts:
-    """Saves and reads the forecasts of one store. ``write`` registers a graph under its IRI."""
+    """Saves, reads and deletes the forecasts of one store. ``write`` registers a graph under its IRI, ``bury`` ends one."""
 
     def __init__(
         self,
@@ -112,6 +113,7 @@ class Forecasts:
         iris: Iris,
         resolver: Resolver,
         write: Callable[[str, NodeDocument], None],
+        bury: Callable[[str], object],
         now: Callable[[], datetime],
     ) -> None:
         self._store = store
@@ -121,6 +123,7 @@ class Forecasts:
             each for each in resolver.datasources() if each.kind in ("parquet", "influxdb") and each.access
         ]
         self._write = write
+        self._bury = bury
         self._now = now
 
     def save(self, table: pa.Table, made: Made, datasource: str | None = None) -> Forecast:
@@ -133,8 +136,7 @@ class Forecasts:
         server = self._server(datasource)
         self._resolver.meaning(made.entity, made.metric)  # raises when it has no such metric
         entity = self._iris.expand(made.entity)
-        folders = "/".join(map(_segment, self._iris.short(entity).split("/")))
-        path = f"{_segment(made.metric)}/{folders}/{self._now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.parquet"
+        path = f"{self._folder(entity, made.metric)}/{self._now():%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}.parquet"
         points_of.store(points, server, path)
         with _ONE_AT_A_TIME:
             return self._register(made, Iris.metric(entity, made.metric), path, server)
@@ -154,6 +156,23 @@ class Forecasts:
         )
         self._write(found.iri, _document(found, made, server))
         return found
+
+    def delete(self, entity: str, metric: str, id: str) -> Forecast:
+        """End a forecast of a metric, its graph first, then its Parquet file; raises ``ResourceNotFound``.
+
+        Only a file that was saved for this metric goes, whatever a document says; points in an InfluxDB go with its retention policy.
+        Raises ``SourceUnavailable`` before anything is done when its datasource is not configured here.
+        """
+        found = self.find(entity, metric, id)
+        server = self._holder(found)
+        self._bury(found.iri)
+        folder, _, name = found.path.rpartition("/")
+        if folder == self._folder(self._iris.expand(entity), metric) and _SAVED.fullmatch(name):
+            points_of.remove(server, found.path)
+        return found
+
+    def _folder(self, entity: str, metric: str) -> str:
+        return "/".join(map(_segment, (metric, *self._iris.short(entity).split("/"))))
 
     def list(self, entity: str, metric: str, *, limit: int = 100) -> list[Forecast]:
         """Return the forecasts of a metric, the newest first."""

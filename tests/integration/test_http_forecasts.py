@@ -125,6 +125,19 @@ def test_any_quantile_comes_back_from_either_place(client: kg.Client) -> None:
         assert found.select(["ds", "y", "q0.025"]).equals(table), datasource
 
 
+def test_a_deleted_forecast_is_a_tombstone_and_has_no_points(client: kg.Client, service: Service) -> None:
+    """The one that is named goes, in the list too; naming it again is not found."""
+    first, second = (client.forecasts.save(_points(), of=OF, model="m", horizon="1h", step="5m") for _ in range(2))
+
+    assert client.forecasts.delete(OF, second["id"])["path"] == second["path"]
+
+    assert client.forecasts.list(OF)[0]["id"] == first["id"]
+    assert httpx.get(f"{service.url}/subgraph/{second['id'].partition('/id/')[2]}").status_code == 410
+    for again in (client.forecasts.delete, client.forecasts.points):
+        with pytest.raises(ResourceNotFound):
+            again(OF, second["id"])
+
+
 def test_forecasts_are_fetched_like_history(client: kg.Client, service: Service) -> None:
     """The same call and the same table; each forecast revises the one before; the command line shows them too."""
     made = {"of": OF, "model": "mine", "horizon": "1h", "step": "5m"}

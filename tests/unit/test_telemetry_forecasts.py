@@ -47,11 +47,12 @@ class _Graph:
     def __init__(self, directory: Path, name: str = "forecasts") -> None:
         self.store = GraphStore([{"id": NODE, "type": "Node", "name": "edge.a-1"}])
         self.written: list[NodeDocument] = []
+        self.buried: list[str] = []
         self.now = NOW
         given = {"name": name, "kind": "parquet", "url": directory.as_uri()}
         server = Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
         self.forecasts = Forecasts(
-            self.store, IRIS, Resolver(self.store, IRIS, [server]), self._write, lambda: self.now
+            self.store, IRIS, Resolver(self.store, IRIS, [server]), self._write, self.buried.append, lambda: self.now
         )
 
     def _write(self, _iri: str, document: NodeDocument) -> None:
@@ -75,6 +76,39 @@ def test_a_forecast_is_stored_registered_and_read_back(tmp_path: Path) -> None:
     assert file["path"].startswith("energy_joules/prod/-/node/edge.a-1/")
     assert graph.forecasts.list(NODE, "energy_joules") == [saved]
     assert graph.forecasts.points(saved).equals(points)
+
+
+def test_a_deleted_forecast_takes_its_file_with_it(tmp_path: Path) -> None:
+    """The graph ends and its file goes, the other forecast's stays; one that there is not deletes nothing."""
+    graph = _Graph(tmp_path)
+    first = graph.forecasts.save(_table([1.0]), MADE)
+    second = graph.forecasts.save(_table([2.0]), MADE)
+
+    with pytest.raises(ResourceNotFound):
+        graph.forecasts.delete(NODE, "energy_joules", "forecast/none")
+    assert graph.forecasts.delete(NODE, "energy_joules", first.iri) == first
+
+    assert graph.buried == [first.iri]
+    assert [each.relative_to(tmp_path).as_posix() for each in tmp_path.rglob("*.parquet")] == [second.path]
+
+
+@pytest.mark.parametrize("path", ["../out.parquet", "data.parquet", "energy_joules/prod/-/node/edge.a-1/data.parquet"])
+def test_a_forecast_deletes_no_file_that_was_not_saved_for_it(tmp_path: Path, path: str) -> None:
+    """A document may name any path; only what was saved for its own metric is removed."""
+    graph = _Graph(tmp_path / "in")
+    graph.forecasts.save(_table([1.0]), MADE)
+    document = json.loads(json.dumps(graph.written[0]))
+    document["id"] = f"{document['id']}9"
+    document["distribution"][0] |= {"id": f"{document['id']}#at-forecasts", "path": path}
+    graph.store.add([document])
+    file = tmp_path / "in" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"kept")
+
+    graph.forecasts.delete(NODE, "energy_joules", document["id"])
+
+    assert graph.buried == [document["id"]]
+    assert file.read_bytes() == b"kept"
 
 
 def test_the_next_forecast_revises_the_last(tmp_path: Path) -> None:
