@@ -5,7 +5,7 @@ Exit codes: 0 done · 1 failed · 2 wrong usage · 3 done, but some objects were
 
 from __future__ import annotations
 
-import signal
+import os
 import sys
 from typing import Annotated
 
@@ -26,13 +26,21 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; an error is one line on stderr and an exit code."""
-    if hasattr(signal, "SIGPIPE"):
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `drumlin dump | head` ends quietly
+    try:
+        _run()
+    except BrokenPipeError:  # `drumlin dump | head` ends quietly, but no SIGPIPE: a reader's end would be the service's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def _run() -> None:
     try:
         app()
     except DrumlinError as error:
         _tell(error)
         sys.exit(_exit_code(error))
+    finally:
+        sys.stdout.flush()
 
 
 def _tell(error: DrumlinError) -> None:

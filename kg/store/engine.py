@@ -76,9 +76,9 @@ class Engine:
             self.store.optimize()
 
     @contextmanager
-    def _writing(self) -> Iterator[None]:
+    def _writing(self, what: str = "written") -> Iterator[None]:
         try:
-            with translated("written"):
+            with translated(what):
                 yield
         except StoreUnavailable:
             self.failed = True
@@ -97,7 +97,7 @@ class Engine:
 
     def backup(self, folder: Path) -> None:
         """Make ``folder`` a copy (hard links where it is on the same file system); others read and write meanwhile."""
-        with translated("read"):
+        with self._writing("copied"):  # what is in memory is written out first
             self.store.backup(str(folder))
 
     # -- life ---------------------------------------------------------------------------------------------------------

@@ -228,6 +228,7 @@ class Readers:
         except (DrumlinError, OSError) as error:
             log.warning("reader_not_started", error=str(error))
             shutil.rmtree(folder, ignore_errors=True)
+            self._tell_waiting(pool, error)
             self._ending.wait(1)  # the disk may have no room; the watch asks again
         with self._lock:
             pool.starting -= 1
@@ -239,6 +240,21 @@ class Readers:
                 self._pools.tended[reader] = time.monotonic() + _OPENING
         if not wanted:
             reader.bury()
+
+    def _tell_waiting(self, pool: Pool, error: DrumlinError | OSError) -> None:
+        """Tell those who wait for a reader that there will be none, unless there are others that can serve them."""
+        with self._lock:
+            if pool.readers:
+                return
+            waiting = [each for each in pool.waiting if each.set_running_or_notify_cancel()]
+            pool.waiting.clear()
+        for promise in waiting:
+            promise.set_exception(
+                StoreUnavailable(
+                    f"no reader can be started, and queries need one: {error}",
+                    hint="its replica needs room on the store's disk; queries go on by themselves once there is some",
+                )
+            )
 
     # -- the thread that watches --------------------------------------------------------------------------------------
     def _watch(self) -> None:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -19,8 +23,10 @@ from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from tests.disks import small_disk
 from tests.service.conftest import BASE, SAMPLE, drumlin, serving, until_ready
+from tests.service.test_readers import readers, until
 
 NODE = "prod/-/node/odd"
+ROOT = Path(__file__).parents[2]
 COUNTED = "domain/counted"
 EVENTS = {"Accept": "application/cloudevents-batch+json"}
 LD = {"Content-Type": "application/ld+json"}
@@ -150,6 +156,9 @@ def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
         httpx.post(f"{service.url}/subgraphs", content=json.dumps(owned)).raise_for_status()
         lines = httpx.get(f"{service.url}/metrics").text.splitlines()
     told = dict(line.rsplit(" ", 1) for line in lines if line.startswith("drumlin_"))
+    types = {line.split()[2] for line in lines if line.startswith("# TYPE drumlin_")}
+    for page in (ROOT / "docs" / name for name in ("operations.md", "readers.md")):
+        assert set(re.findall(r"`(drumlin_\w+)", page.read_text())) <= types
 
     outcomes = {
         name: float(told[f'drumlin_store_writes_total{{outcome="{name}"}}']) for name in ("replaced", "unchanged")
@@ -163,7 +172,7 @@ def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
 
 
 def test_a_full_disk_is_507_until_there_is_room(tmp_path: Path) -> None:
-    """Writes say that the disk is full, reads go on, and with room alone writes go through again."""
+    """Writes say that the disk is full, reads go on; with room alone writes, and queries whose readers were lost, go through again."""
     with (
         small_disk(tmp_path / "disk", 32) as disk,
         serving("--store", str(disk / "store")) as service,
@@ -182,9 +191,32 @@ def test_a_full_disk_is_507_until_there_is_room(tmp_path: Path) -> None:
         assert http.get("/subgraph/domain/full-0").status_code == 200
         assert http.get(f"/subgraph/domain/full-{len(answers)}").status_code == 404
 
+        rest = disk / "rest"
+        rest.write_bytes(bytes(os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize))
+        for pid in readers(service):
+            os.kill(pid, signal.SIGKILL)
+        query = {"query": "SELECT (RAND() AS ?never_kept) {}", "timeout": "1"}
+        assert {http.get("/sparql", params=query).status_code for _ in range(3)} <= {200, 500, 503, 504}
+        assert http.get("/subgraph/domain/full-0").status_code == 200
+
         ballast.unlink()
+        rest.unlink()
+        until(
+            lambda: http.get("/sparql", params=query).status_code == 200
+        )  # without a write, which would mend the store
         assert put_some(http, len(answers)).status_code == 201
         assert all(http.get(f"/subgraph/domain/full-{n}").status_code == 200 for n in range(len(answers) + 1))
+
+
+def test_output_that_nobody_reads_ends_a_command_quietly(store: Path) -> None:
+    """As in ``drumlin check | head -0``: no traceback, however little is printed."""
+    command = [sys.executable, "-m", "api.cli.main", "check", "--store", str(store)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert (process.returncode, "Traceback" in said, "BrokenPipe" in said) == (1, False, False), said
 
 
 def put_some(http: httpx.Client, number: int) -> httpx.Response:

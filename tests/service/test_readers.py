@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import httpx
@@ -73,7 +73,8 @@ def readers(service: Service) -> list[int]:
     pid = service.process.pid
     found = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += [int(each) for each in (task / "children").read_text().split()]
+        with suppress(FileNotFoundError):  # the thread has ended
+            found += [int(each) for each in (task / "children").read_text().split()]
     return [each for each in found if b"reader_process" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kg.errors import QueryRejected, ReaderLost, StoreUnavailable, UnsupportedSyntax
+from kg.errors import QueryRejected, ReaderLost, StoreFull, StoreUnavailable, UnsupportedSyntax
 from kg.store import reader_pools, writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite, Lines
@@ -270,11 +272,25 @@ def test_an_idle_replica_follows_by_itself(served: Served) -> None:
     until(lambda: served.readers.lag == 0)
 
 
+def test_who_waits_is_told_why_no_reader_can_be_started(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without room for a replica a query ends long before its deadline, with the reason; later all is as before."""
+    with monkeypatch.context() as patched:
+
+        def checkpoint(folder: Path) -> int:
+            raise StoreFull(f"{folder.name} finds no room")
+
+        patched.setattr(served.store, "checkpoint", checkpoint)
+        until(lambda: len(served.readers.pids) == 2)
+        for pid in served.readers.pids:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: not served.readers.pids)
+        with pytest.raises(StoreUnavailable, match="no reader can be started, and queries need one: .* finds no room"):
+            served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}", timeout=PATIENCE)
+    assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
+
+
 def test_a_reader_killed_from_outside_is_replaced(served: Served) -> None:
     """Readers that the system kills while idle are noticed and others take their place."""
-    import os
-    import signal
-
     until(lambda: len(served.readers.pids) == 2)
     before = set(served.readers.pids)
     for pid in before:
