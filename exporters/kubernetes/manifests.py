@@ -24,10 +24,11 @@ class Projection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GroupAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """What Helm and Argo CD write on what they install: the release, and the application that tracks it."""
+    """What Helm and Argo CD write on what they install, the release and the tracking application; and a Deployment's revision."""
 
     release: str | None = msgspec.field(default=None, name="meta.helm.sh/release-name")
     tracking: str | None = msgspec.field(default=None, name="argocd.argoproj.io/tracking-id")
+    revision: str | None = msgspec.field(default=None, name="deployment.kubernetes.io/revision")
 
 
 class InstalledMetadata(Metadata, frozen=True):

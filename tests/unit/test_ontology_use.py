@@ -32,8 +32,6 @@ LISTS = {
     "one-class", "tombstone-former-type", "one-value", "text", "cores", "count", "truth", "duration", "time", "reference",
 }  # fmt: skip
 """Shapes that name terms because the ontology does."""
-RESERVED = {"revision"}
-"""Users write it (any workload has a number of its specification) and the released context promises it; no renderer does."""
 KINDS = (OWL.Class, OWL.ObjectProperty, OWL.DatatypeProperty, SKOS.Concept, SKOS.ConceptScheme)
 
 
@@ -133,7 +131,7 @@ def undeclared(root: Path) -> set[str]:
 
 def test_every_term_is_used() -> None:
     """A term that no renderer, template, shape or alignment uses only makes the ontology harder to learn."""
-    assert unused(ROOT / "ontology") == RESERVED
+    assert unused(ROOT / "ontology") == set()
 
 
 def test_every_used_term_is_declared() -> None:
@@ -174,7 +172,7 @@ def test_a_term_that_only_the_turtle_knows_is_named(copy: Callable[..., Path]) -
     """A class, a property, a concept and a scheme that nothing uses are all found."""
     root = copy(drumlin=("drumlin:labelName a", TERM))
 
-    assert unused(root) - RESERVED == {"flavour", "Bakery", "Fresh", "TasteScheme"}
+    assert unused(root) == {"flavour", "Bakery", "Fresh", "TasteScheme"}
 
 
 def test_the_lists_that_name_every_term_keep_none_alive(copy: Callable[..., Path]) -> None:
@@ -185,7 +183,7 @@ def test_the_lists_that_name_every_term_keep_none_alive(copy: Callable[..., Path
     more = more.replace("drumlin:Pending drumlin:Running", "drumlin:Fresh drumlin:Pending drumlin:Running")
     root = copy(drumlin=("drumlin:labelName a", TERM), shapes=(shapes, more))
 
-    assert unused(root) - RESERVED == {"flavour", "Bakery", "TasteScheme"}
+    assert unused(root) == {"flavour", "Bakery", "TasteScheme"}
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,23 @@ def test_an_application_is_part_of_what_its_installer_says(
     assert "never read" not in sink.text()
 
 
+@pytest.mark.parametrize(
+    ("written", "revision"), [("7", "7"), ("0", "0"), ("", None), ("-1", None), ("٣", None), ("9" * 40, None)]
+)
+def test_a_deployment_bears_its_revision(written: str, revision: str | None) -> None:
+    """The number of the ReplicaSet that stands for its template; a text that is none is left out and ends nothing."""
+    metadata = {
+        "name": "web",
+        "namespace": "shop",
+        "uid": "w",
+        "annotations": {"deployment.kubernetes.io/revision": written},
+    }
+    sink, _ = follow([upserted({"kind": "Deployment", "metadata": metadata, "spec": {"template": {}}})])
+
+    lines = sink.graphs["https://kg.example/id/prod/shop/deployment/web"]
+    assert [line.split('"')[1] for line in lines if "#revision>" in line] == ([revision] if revision else [])
+
+
 def test_old_revisions_cost_no_more_than_their_names() -> None:
     """opentelemetry-collector-contrib#44407: hundreds of thousands of old ReplicaSets are kept without their templates."""
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "u-web", "controller": True}

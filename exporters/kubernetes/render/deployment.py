@@ -35,11 +35,22 @@ def render_deployment(deployment: Deployment, context: Context) -> NodeDocument:
     spec = deployment.spec
     stuck = condition(deployment.status.conditions, "Progressing") == "False"
     phase = running(spec.replicas)
-    return render_workload(
+    document = render_workload(
         "Deployment",
         deployment.metadata,
         spec.template,
         context,
         phase="Failed" if stuck and phase == "Running" else phase,
         replicas=1 if spec.replicas is None else spec.replicas,
+    )
+    return document | _revision(deployment)
+
+
+def _revision(deployment: Deployment) -> dict[str, object]:
+    """Return the number that the controller counts its ReplicaSets by; nothing before it has, or where it is no number."""
+    written = deployment.metadata.annotations and deployment.metadata.annotations.revision
+    return (
+        {"revision": int(written)}
+        if written and written.isdecimal() and written.isascii() and len(written) < 19
+        else {}
     )
