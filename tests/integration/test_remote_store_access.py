@@ -1,10 +1,11 @@
-"""A remote store behind a proxy that speaks TLS and wants a Bearer token; and what a listing costs there."""
+"""A remote store behind a proxy that speaks TLS and wants a Bearer token or Basic credentials; and what a listing costs there."""
 
 from __future__ import annotations
 
 import random
 import ssl
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -23,6 +24,7 @@ from tests.integration.test_prometheus_tls import certificate
 from tests.store_behaviours import ROOT, A, read, remove, values, write
 
 TOKEN = "a-token-that-no-message-may-hold"
+BASIC = "Basic " + b64encode(f"drumlin:{TOKEN}".encode()).decode()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Pass a request on, or refuse it."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+        if self.headers.get("Authorization") not in (f"Bearer {TOKEN}", BASIC):
             self.server.refused += 1
             self._answer(401, "text/plain", b"who are you?")
             return
@@ -107,16 +109,20 @@ def proxy(oxigraph: RunningEngine, certificates: Path) -> Iterator[Proxy]:
         yield running
 
 
-def settings(secret: Path, ca: Path | None) -> StoreSettings:
-    """Settings with a token in a file."""
-    return StoreSettings(engine="oxigraph", credential=Credential(secret=f"file:{secret}"), tls=TlsSettings(ca=ca))
+def settings(secret: Path, ca: Path | None, username: str | None = None) -> StoreSettings:
+    """Settings with a token, or a user's password, in a file."""
+    credential = Credential(secret=f"file:{secret}", username=username)
+    return StoreSettings(engine="oxigraph", credential=credential, tls=TlsSettings(ca=ca))
 
 
-def test_a_store_is_kept_through_tls_with_a_token(proxy: Proxy, certificates: Path, tmp_path: Path) -> None:
-    """Writes, reads and queries go through; a token that is rotated is read again, and one that is wrong is told by name only."""
+@pytest.mark.parametrize("username", [None, "drumlin"], ids=["bearer", "basic"])
+def test_a_store_is_kept_through_tls_with_a_credential(
+    proxy: Proxy, certificates: Path, tmp_path: Path, username: str | None
+) -> None:
+    """Writes, reads and queries go through; a secret that is rotated is read again, and one that is wrong is told by name only."""
     secret = tmp_path / "token"
     secret.write_text(TOKEN + "\n")
-    with closing(RemoteStore(proxy.url, settings(secret, certificates))) as store:
+    with closing(RemoteStore(proxy.url, settings(secret, certificates, username))) as store:
         (written,) = store.apply([write(A, 1)])
         assert values(store, f"SELECT ?v {{ GRAPH <{A}> {{ ?s ?p ?v }} }}") == ["1"]
         secret.write_text("another")
