@@ -19,15 +19,9 @@ from starlette.responses import Response
 from api import bodies, writing
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax, sent_syntax
+from api.parameters import known_only
 from api.problems import NotAcceptable
-from api.representations import (
-    CONTEXT_LINK,
-    etag,
-    headers_of,
-    matches,
-    neighbours,
-    write_graph,
-)
+from api.representations import CONTEXT_LINK, etag, headers_of, matches, neighbours, write_graph
 from kg import jsonld, patching, rdf
 from kg.errors import (
     InvalidDocument,
@@ -160,8 +154,8 @@ def wish(
 Wanted = Annotated[Wish, Depends(wish)]
 
 
-@router.get("/subgraph/{id:path}", summary="Read one entity's graph")
-@router.head("/subgraph/{id:path}", include_in_schema=False)
+@router.get("/subgraph/{id:path}", summary="Read one entity's graph", dependencies=[Depends(known_only)])
+@router.head("/subgraph/{id:path}", include_in_schema=False, dependencies=[Depends(known_only)])
 def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
 

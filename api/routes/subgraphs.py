@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from api import bodies
 from api.assembly import Parts, parts
+from api.parameters import known_only
 from api.routes.search import Filters, Tombstones
 from kg.search import Question
 
-router = APIRouter(tags=["subgraphs"])
+router = APIRouter(tags=["subgraphs"], dependencies=[Depends(known_only)])
 
 Service = Annotated[Parts, Depends(parts)]
 

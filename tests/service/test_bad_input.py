@@ -80,3 +80,20 @@ def test_deep_nesting_is_refused_with_its_place(http: httpx.Client, place: str, 
     assert answer.status_code == 413, answer.text
     assert answer.json()["line"] == 1
     assert len(begins) < answer.json()["column"] < len(begins) + 120
+
+
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/export?typ=Pod", "did you mean type?"),
+        ("/search?q=a&namespce=b", "did you mean namespace?"),
+        ("/subgraphs?ownr=user", "did you mean owner?"),
+        ("/events?since=0&sinc=1", "did you mean since?"),
+        ("/subgraph/cluster/prod?dept=1", "did you mean depth?"),
+    ],
+)
+def test_a_misspelt_parameter_is_refused(http: httpx.Client, path: str, hint: str) -> None:
+    """A filter that is not known is 422 with the one that is meant, and never an answer about everything."""
+    answer = http.get(path, headers={"Accept": "*/*"})
+    assert (answer.status_code, answer.json()["hint"]) == (422, hint)
+    assert "there is no parameter" in answer.json()["detail"]
