@@ -41,11 +41,14 @@ def discovered(
     """Turn Services into datasources that can be resolved against but are never fetched from.
 
     ``domain_of`` names the domain of a namespace that has one of its own. Those that the configuration names as ``service`` are
-    left out, as is everything when ``discover`` is off.
+    left out, as is everything when ``discover`` is off; and a Prometheus object's own Service where another leads to it.
     """
     if not settings.discover:
         return ()
+    found = list(found)
     configured = {each.service for each in settings.datasource}
+    reached = {each.namespace for each in found if each.kind == "prometheus" and not each.operated}
+    reached |= {(each.service or "").partition("/")[0] for each in settings.datasource if each.kind == "prometheus"}
     return tuple(
         Datasource.discovered(
             f"{each.service}.{each.namespace}.{settings.cluster}",
@@ -55,7 +58,7 @@ def discovered(
             iris.domain(domain_of(each.namespace) or settings.domain.id),
         )
         for each in sorted(found, key=lambda each: (each.namespace, each.service))
-        if f"{each.namespace}/{each.service}" not in configured
+        if f"{each.namespace}/{each.service}" not in configured and not (each.operated and each.namespace in reached)
     )
 
 

@@ -227,6 +227,51 @@ def test_a_monitor_that_is_gone_takes_the_telemetry_with_it() -> None:
     assert not any("Telemetry" in line for line in after.graphs[CHECKOUT])
 
 
+def operated() -> dict[str, Any]:
+    """The Service that prometheus-operator makes for its Prometheus objects: headless, with no label that names them."""
+    made = service(
+        "monitoring", "prometheus-operated", {"app.kubernetes.io/name": "prometheus"}, {"operated-prometheus": "true"}
+    )
+    made["spec"] |= {"clusterIP": "None", "ports": [{"name": "web", "port": 9090}]}
+    return made
+
+
+def _found(*documents: dict[str, Any], datasources: list[dict[str, Any]] | None = None) -> dict[str, str]:
+    """Which datasources the cluster is found to hold, and where they are."""
+    surroundings = around({**CONTRACT, "datasource": datasources or []})
+    sink, _ = follow([upserted(each) for each in documents], None, surroundings)
+    return {
+        graph.rpartition("/")[2]: line.split(" ")[2].strip("<>")
+        for graph, lines in sink.graphs.items()
+        for line in lines
+        if "/datasource/" in graph and "endpointURL" in line
+    }
+
+
+def test_a_prometheus_object_alone_is_a_datasource_and_takes_monitors() -> None:
+    """The operator's own Service leads to it, where no other does."""
+    custom, _ = prometheus()
+    sink, _ = follow([upserted(each) for each in (NAMESPACE, service(), monitor(), custom, operated())])
+
+    where = "https://kg.example/id/datasource/prometheus-operated.monitoring.prod"
+    assert any("<http://prometheus-operated.monitoring.svc:9090>" in line for line in sink.graphs[where])
+    watched = sink.graphs["https://kg.example/id/prod/shop/servicemonitor.monitoring.coreos.com/m"]
+    assert [line for line in watched if "scrapedBy" in line and where in line]
+
+
+def test_a_service_that_leads_to_a_prometheus_object_is_found_by_its_selector() -> None:
+    """A chart's Service bears no name label; it is preferred to the operator's own, and so is a configured one."""
+    custom, chart = prometheus()
+    chart["spec"]["ports"] = [{"name": "http-web", "port": 9090}, {"name": "reloader-web", "port": 8080}]
+    thanos = {**chart, "metadata": {**chart["metadata"], "name": "thanos", "uid": "t"}}
+    thanos["spec"] = {**chart["spec"], "ports": [{"name": "grpc", "port": 10901}]}
+
+    assert _found(custom, chart, thanos, operated()) == {
+        "prom-main.monitoring.prod": "http://prom-main.monitoring.svc:9090"
+    }
+    assert _found(custom, chart, operated(), datasources=[SCRAPED[0]]).keys() <= {"main"}
+
+
 def test_a_discovered_prometheus_takes_monitors_too() -> None:
     """A Service that is found to be a Prometheus is the datasource of the Prometheus object that it leads to."""
     custom, found = prometheus()

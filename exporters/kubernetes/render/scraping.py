@@ -21,6 +21,8 @@ from exporters.protocol import Metadata, Topic
 from kg.jsonld import NodeDocument
 
 ANY = "*"
+OPERATED = "prometheus-operated"
+"""The headless Service that prometheus-operator makes in each namespace with a Prometheus object."""
 MONITORS: Topic = ("monitors",)
 PROMETHEUSES: Topic = ("prometheuses",)
 
@@ -239,7 +241,7 @@ def _datasources(prometheus: Metadata, context: Context) -> Iterable[str]:
     named = _named(context)
     for each in context.told(services_topic(prometheus.namespace or "")):
         points = {key: value for key, value in each.selector.items() if key in own or key in _COMMON}
-        if own.keys() & points.keys() and points.items() <= {**own, **_COMMON}.items():
+        if (own.keys() & points.keys() or each.name == OPERATED) and points.items() <= {**own, **_COMMON}.items():
             yield from named.get((each.namespace, each.name), ())
 
 

@@ -12,7 +12,7 @@ from exporters.context import DATASOURCES, Context
 from exporters.kubernetes.manifests import Projection, ScrapeAnnotation, without_nulls
 from exporters.kubernetes.render.endpointslice import endpoints_topic
 from exporters.kubernetes.render.place import inside
-from exporters.kubernetes.render.scraping import ANY, Selecting, services_topic
+from exporters.kubernetes.render.scraping import ANY, OPERATED, Selecting, services_topic
 from exporters.kubernetes.render.workload import selected
 from exporters.kubernetes.selectors import LabelSelector
 from exporters.protocol import Metadata, Topic
@@ -21,6 +21,7 @@ from kg.servers import DatasourceKind
 
 _NAME = "app.kubernetes.io/name"
 _KINDS: dict[str, DatasourceKind] = {"prometheus": "prometheus", "loki": "loki", "grafana": "grafana"}
+_OF_AN_OBJECT = "operator.prometheus.io/name"
 _USUAL_PORTS = ("http", "web", "http-web", "http-metrics")
 
 
@@ -55,12 +56,16 @@ class Service(Projection, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Discovered:
-    """A Service that serves telemetry: its namespace and name, what it speaks, and where (an http URL within the cluster)."""
+    """A Service that serves telemetry: its namespace and name, what it speaks, and where (an http URL within the cluster).
+
+    ``operated`` is one that counts only where no other leads to a Prometheus of its namespace.
+    """
 
     namespace: str
     service: str
     kind: DatasourceKind
     url: str
+    operated: bool = False
 
 
 def render_service(service: Service, context: Context) -> NodeDocument:
@@ -75,15 +80,29 @@ def render_service(service: Service, context: Context) -> NodeDocument:
 
 
 def service_facts(service: Service) -> Iterable[tuple[Topic, Any]]:
-    """Tell whom it selects; and that it is a Prometheus, Loki or Grafana, by its name label (headless twins are passed over)."""
+    """Tell whom it selects; and that it is a Prometheus, Loki or Grafana, by its name label or as prometheus-operator's.
+
+    Headless twins are passed over, but for the one that the operator makes itself.
+    """
     metadata, spec = service.metadata, service.spec
     yield from _selecting(metadata, spec)
-    kind = _KINDS.get((metadata.labels or {}).get(_NAME, ""))
-    port = _port(spec.ports or ())
-    if kind and port and spec.clusterIP != "None" and spec.type != "ExternalName":
+    operated = metadata.name == OPERATED
+    kind, port = _serves(service)
+    if kind and port and (operated or spec.clusterIP != "None") and spec.type != "ExternalName":
         namespace = metadata.namespace or ""
         url = f"http://{metadata.name}.{namespace}.svc:{port}"
-        yield DATASOURCES, Discovered(namespace, metadata.name, kind, url)
+        yield DATASOURCES, Discovered(namespace, metadata.name, kind, url, operated)
+
+
+def _serves(service: Service) -> tuple[DatasourceKind | None, int | None]:
+    """Return what a Service serves, and at which port. One that leads to the operator's pods may serve Thanos at another."""
+    labels, spec = service.metadata.labels or {}, service.spec
+    ports = spec.ports or ()
+    if kind := _KINDS.get(labels.get(_NAME, "")):
+        return kind, _port(ports)
+    if service.metadata.name == OPERATED or _OF_AN_OBJECT in (spec.selector or {}):
+        return "prometheus", next((each.port for each in ports if each.name in _USUAL_PORTS), None)
+    return None, None
 
 
 def _selecting(metadata: ServiceMetadata, spec: ServiceSpec) -> Iterable[tuple[Topic, Any]]:
