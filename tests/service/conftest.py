@@ -92,11 +92,19 @@ def serving(*options: str, cluster: str = "prod", environment: Mapping[str, str]
 
 
 def until_ready(service: Service, seconds: float = 30) -> None:
-    """Wait until the service has read its source in full."""
+    """Wait until the service has read its source in full, and finds all of it."""
     deadline = time.monotonic() + seconds
-    while httpx.get(service.url + "/readyz").status_code != 200:
+    while not _is_ready(service):
         assert time.monotonic() < deadline, "".join(service.log)
         time.sleep(0.1)
+
+
+def _is_ready(service: Service) -> bool:
+    ready = httpx.get(service.url + "/readyz")
+    if ready.status_code != 200:
+        return False
+    found = httpx.get(service.url + "/subgraphs", params={"limit": 1}).json()
+    return bool(found["generation"] >= ready.json()["generation"])
 
 
 def drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
