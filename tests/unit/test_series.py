@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kg.errors import InvalidInput
 from kg.telemetry.durations import iso_duration, parse_duration, promql_duration
-from kg.telemetry.fetch.prometheus import decode_values
+from kg.telemetry.fetch.prometheus import _lone, decode_values
 from kg.telemetry.series import (
     MAX_POINTS,
     Column,
@@ -242,6 +242,30 @@ def test_decoding_refuses_what_is_no_pair_of_time_and_value(text: str) -> None:
     """Nothing is guessed."""
     with pytest.raises(pa.ArrowException):
         decode_values(text.encode())
+
+
+_SERIES = '"values":[[1700000000,"0.5"]]'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"status":"success","warnings":["partial"],"data":{"resultType":"matrix","result":[{"metric":{},VALUES}]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},VALUES}]},"warnings":["partial"]}',
+        '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"histograms":[[1,{}]],VALUES}]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},VALUES},{"metric":{},VALUES}]}}',
+        '{"status":"error","data":{"resultType":"matrix","result":[{"metric":{},VALUES}]}}',
+        '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},VALUES}]}}',
+    ],
+)
+def test_an_answer_that_says_more_is_not_cut_out_of(body: str) -> None:
+    """Warnings, other series, histograms and errors are never passed over; the series alone is taken as it is."""
+    alone = '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},VALUES}]}}'
+    values = _lone(alone.replace("VALUES", _SERIES).encode())
+    assert values is not None
+    assert bytes(values) == b'[[1700000000,"0.5"]]'
+
+    assert _lone(body.replace("VALUES", _SERIES).encode()) is None
 
 
 def test_decoding_nothing_gives_nothing() -> None:

@@ -266,7 +266,8 @@ def _lone(body: bytes) -> memoryview | None:
         about = msgspec.json.decode(body[: at + 1] + b"]" + _END, type=_Answer[_Matrix])
     except msgspec.MsgspecError:
         return None
-    lone = about.status == "success" and about.data is not None and len(about.data.result) == 1
+    found = about.data.result if about.data and about.status == "success" and not about.warnings else []
+    lone = len(found) == 1 and bytes(found[0].histograms) == b"[]"
     return memoryview(body)[at : -len(_END)] if lone else None
 
 
