@@ -82,7 +82,8 @@ class Index:
         self.counts: list[Counter[str]] = []
         self.live = 0
         self.position = 0
-        self.listing = False
+        self._whole = threading.Event()
+        self._whole.set()
         try:
             self._open()
         except sqlite3.DatabaseError as error:
@@ -138,6 +139,15 @@ class Index:
             found = self._local.connection = self._connect()
         return found
 
+    @property
+    def listing(self) -> bool:
+        """True while everything is listed anew: what is found meanwhile is only a part."""
+        return not self._whole.is_set()
+
+    def wait_listed(self, seconds: float) -> None:
+        """Wait until a listing that is under way has ended, ``seconds`` at most."""
+        self._whole.wait(seconds)
+
     # -- catching up --------------------------------------------------------------------------------------------------
     def catch_up(self, changes: int | None = None) -> int:
         """Take in what the log has beyond ``position``, at most about ``changes``; returns the new position.
@@ -180,7 +190,7 @@ class Index:
         """
         position = self._store.generation
         mark = self._mark(position)  # of the log as it is now: what changes meanwhile is taken in after it
-        self.listing = True
+        self._whole.clear()
         try:
             self._clear()
             self._count_anew()
@@ -193,9 +203,9 @@ class Index:
                 self._writer.execute("INSERT INTO found (found) VALUES ('rebuild')")
                 self._order()
                 self._writer.execute("UPDATE state SET position = ?, mark = ?", (position, mark))
+            self.position = position
         finally:
-            self.listing = False
-        self.position = position
+            self._whole.set()
         log.info("search_index_listed_anew", graphs=rows, generation=position)
         return rows + 1
 

@@ -30,6 +30,8 @@ TOP = 50
 """Values of one facet that are told."""
 BEHIND = 2_000
 """Changes that a question takes in at most before it is answered."""
+LISTING = 5.0
+"""Seconds that a question waits while everything is listed anew; after them it is answered from a part."""
 
 Sort = Literal["relevance", "id", "name", "-changed"]
 _KEYS: Mapping[str, str] = {"id": "id", "name": "name", "-changed": "changed"}
@@ -90,9 +92,15 @@ class Search:
         self.index = index
 
     def find(self, question: Question) -> Result:
-        """Answer; raises ``InvalidInput`` for a field, cursor or text that cannot be read, ``StoreUnavailable`` when the disk fails."""
+        """Answer; ``generation`` 0: from a part, since everything is being listed anew.
+
+        Raises ``InvalidInput`` for a field, cursor or text that cannot be read, ``StoreUnavailable`` when the disk fails.
+        """
         clauses = _clauses(question)
         generation = self.index.catch_up(BEHIND)
+        if self.index.listing:
+            self.index.wait_listed(LISTING)
+            generation = self.index.catch_up(BEHIND)
         try:
             rows = self._matches(clauses)
             narrow = rows is not None and len(rows) <= EXACT
