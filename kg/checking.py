@@ -65,7 +65,7 @@ def check(snapshot: Snapshot, iris: Iris) -> Report:
         lines = snapshot.lines(entry.graph)
         owners[entry.owner] += 1
         report.quads += len(lines)
-        if digest(lines) != entry.digest:
+        if digest(lines) != entry.digest or snapshot.text(entry.graph) not in (None, lines):
             report.faults["differs"].add(entry.graph)
         if entry.graph.startswith(iris.root):
             _check_graph(entry.graph, lines, entries, iris, report)

@@ -7,6 +7,9 @@ that was not written. The store's write lock is held around every change; readin
 
 The log may be *pruned* (``kg.store.pruning``): up to a generation that is noted here it tells nothing any more. What is left is the last
 row of each graph, from which ``take_back`` restores the entries.
+
+Beside its entry stands a graph's *text* (``kg.store.texts``), with the digest that it is the text of: it counts only while the entry
+has the same digest, so nothing need be taken back, and what is not there is read from the engine.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from typing import Any
 
 from kg.errors import EventsGone, StoreFull, StoreUnavailable
 from kg.store.durability import Reserve, unavailable
-from kg.store.protocol import GraphEntry, LogEntry
+from kg.store.protocol import GraphEntry, Lines, LogEntry
+from kg.store.texts import pack, unpack
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS graphs (
@@ -32,6 +36,7 @@ CREATE TABLE IF NOT EXISTS log (
   generation INTEGER NOT NULL, graph TEXT NOT NULL, owner TEXT NOT NULL, before TEXT, after TEXT, at TEXT NOT NULL,
   PRIMARY KEY (generation, graph)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS texts (graph TEXT PRIMARY KEY, digest TEXT NOT NULL, packed BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settled (generation INTEGER NOT NULL);
 INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 CREATE TABLE IF NOT EXISTS pruned (generation INTEGER NOT NULL);
@@ -54,9 +59,21 @@ def _from_rows(columns: int) -> str:
 _INSERT_ROWS = f"INSERT INTO log (generation, graph, owner, before, after, at) {_from_rows(6)}"
 _INSERT_ENTRIES = f"INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) {_from_rows(5)}"
 _INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
+_INSERT_TEXTS = """
+INSERT OR REPLACE INTO texts (graph, digest, packed)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), substr(?2, json_extract(value, '$[2]'), json_extract(value, '$[3]'))
+FROM json_each(?1)
+"""
 _DELETE_ENTRY = "DELETE FROM graphs WHERE graph = ?"
+_DELETE_TEXT = "DELETE FROM texts WHERE graph = ?"
 _SETTLE = "UPDATE settled SET generation = ?"
 _SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
+_SELECT_WITH_TEXT = """
+SELECT graph, graphs.digest, owner, generation, changed, packed
+FROM graphs LEFT JOIN texts USING (graph, digest) WHERE graph = ?
+"""
+SELECT_TEXT = "SELECT packed FROM graphs JOIN texts USING (graph, digest) WHERE graph = ?"
+"""The packed text of a graph, if it is there and of the digest that is recorded."""
 _SELECT_MANY = """
 SELECT json_group_array(json_array(graph, digest, owner, generation, changed))
 FROM graphs WHERE graph IN (SELECT value FROM json_each(?))
@@ -112,8 +129,11 @@ class ChangeLog:
         return connection
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
-    def record(self, changes: Sequence[LogEntry], settled: int) -> None:
-        """Write one batch durably: its log rows and the entries that follow from them; the engine holds all up to ``settled``."""
+    def record(self, changes: Sequence[LogEntry], held: Sequence[Lines | None], settled: int) -> None:
+        """Write one batch durably: its log rows, the entries that follow from them, and what each graph will hold (None: nothing).
+
+        The engine holds all up to ``settled``.
+        """
         gone = [(each.graph,) for each in changes if each.after is None]
         there = [_entry_row(each) for each in changes if each.after is not None]
         self._reserve.hold()
@@ -122,11 +142,25 @@ class ChangeLog:
             self._insert(_INSERT_ROWS, [_row(each) for each in changes])
             self._writer.executemany(_DELETE_ENTRY, gone)
             self._insert(_INSERT_ENTRIES, there)
+            self._writer.executemany(_DELETE_TEXT, gone)
+            self._insert_texts(list(zip(changes, held, strict=True)))
 
     def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert many rows with one statement each thousand: after each, another thread may take Python's lock."""
         for start in range(0, len(rows), _ROWS):
             self._writer.execute(statement, (json.dumps(rows[start : start + _ROWS]),))
+
+    def _insert_texts(self, found: Sequence[tuple[LogEntry, Lines | None]]) -> None:
+        """Insert many texts with one statement each thousand, cut out of one value that holds them all."""
+        for start in range(0, len(found), _ROWS):
+            rows: list[tuple[Any, ...]] = []
+            packed = bytearray()
+            for entry, lines in found[start : start + _ROWS]:
+                if lines is not None:
+                    text = pack(lines)
+                    rows.append((entry.graph, entry.after, len(packed) + 1, len(text)))
+                    packed += text
+            self._writer.execute(_INSERT_TEXTS, (json.dumps(rows), packed))
 
     def take_back(self, settled: int) -> None:
         """Forget what came after ``settled`` and was never committed: the entries are again what the log before says.
@@ -211,6 +245,18 @@ class ChangeLog:
         """Return what is recorded about one graph."""
         rows = self._read(_SELECT_ENTRY, (graph,))
         return _entry(rows[0]) if rows else None
+
+    def stored(self, graph: str) -> tuple[GraphEntry, Lines | None] | None:
+        """Return what is recorded about one graph, and what it holds if its text is there."""
+        rows = self._read(_SELECT_WITH_TEXT, (graph,))
+        if not rows:
+            return None
+        return _entry(rows[0]), None if rows[0][5] is None else unpack(rows[0][5])
+
+    def lines(self, graph: str) -> Lines | None:
+        """Return what a graph holds, None when its text is not there."""
+        rows = self._read(SELECT_TEXT, (graph,))
+        return unpack(rows[0][0]) if rows else None
 
     def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
         """Return what is recorded about some graphs, by graph; those that do not exist are absent."""

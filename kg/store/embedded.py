@@ -152,8 +152,11 @@ class EmbeddedStore:
         return self._settled(graph, self._read)
 
     def _read(self, graph: str) -> StoredGraph | None:
-        entry = self._changes.entry(graph)
-        return StoredGraph(entry, self._lines(entry)) if entry else None
+        found = self._changes.stored(graph)
+        if found is None:
+            return None
+        entry, lines = found
+        return StoredGraph(entry, self._lines(entry) if lines is None else lines)
 
     def _lines(self, entry: GraphEntry) -> Lines:
         lines = self._recent.get(entry.digest)

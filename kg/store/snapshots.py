@@ -15,10 +15,11 @@ from typing import Any
 
 import pyoxigraph as ox
 
-from kg.store.changes import past
+from kg.store.changes import SELECT_TEXT, past
 from kg.store.durability import unavailable
 from kg.store.engine import lines_of, translated
 from kg.store.protocol import GraphEntry, Lines, Narrowed
+from kg.store.texts import unpack
 
 _ENTRIES = "SELECT graph, digest, owner, generation, changed FROM graphs ORDER BY graph"
 _GRAPHS = """
@@ -88,6 +89,11 @@ class Snapshot:
         """Return what the engine holds of a graph, nothing when it has none."""
         with translated("read"):
             return lines_of(self._quads, graph)
+
+    def text(self, graph: str) -> Lines | None:
+        """Return what the text beside a graph's entry says that it holds; None when there is none of its digest."""
+        (row,) = [*self._rows(SELECT_TEXT, (graph,))] or [(None,)]
+        return None if row[0] is None else unpack(row[0])
 
     def names(self) -> Iterator[str]:
         """Yield the graphs that the engine has."""

@@ -228,7 +228,9 @@ class Writer:
     def _old(self, entry: GraphEntry) -> Lines:
         found = self._recent.get(entry.digest)
         if found is None:
-            found = self._engine.lines(entry.graph)
+            found = self._changes.lines(entry.graph)
+            if found is None:
+                found = self._engine.lines(entry.graph)
             self._recent.keep(entry.digest, found)  # the feed tells what was removed
         return found
 
@@ -245,7 +247,7 @@ class Writer:
         self.in_flight = frozenset(each.graph for each in changes)
         self.batches += 1
         try:
-            self._changes.record(entries, settled=self.generation)
+            self._changes.record(entries, [each.lines for each in changes], settled=self.generation)
             delta = self._commit_quads(changes, last)
         except DrumlinError:
             self._take_back()

@@ -123,7 +123,7 @@ def _wrk(side: _Side, headers: dict[str, str], names: str, body: str | None, dir
     if "Non-2xx" in said or "Socket errors" in said:
         raise RuntimeError(said)
     rate, count, slow = (
-        re.search(each, said) for each in (r"Requests/sec:\s+(\S+)", r"(\d+) requests in", r"99%\s+(\S+)")
+        re.search(each, said) for each in (r"Requests/sec:\s+(\S+)", r"(\d+) requests in", r"\n +99%\s+(\S+)")
     )
     assert rate
     assert count
