@@ -1,10 +1,11 @@
-"""A caller's JSON-LD document read without a JSON-LD processor, where both surely come to the same.
+"""A caller's JSON-LD document read without a JSON-LD processor, N-Triples without a parser, where both surely come to the same.
 
 Most documents that are sent look like those that are served: they use the terms of our context and nothing else. Reading such a one
 takes a tenth of what the processor takes. Whatever is not certain (another context, a keyword, a compact or relative IRI, a float, a
-null, a key that may occur twice) is left to the processor, which also tells what is wrong.
+null, a key that may occur twice) is left to the processor, which also tells what is wrong. Likewise N-Triples in canonical form are
+lines already; one expression over the whole document tells.
 
-JSON-LD 1.1, https://www.w3.org/TR/json-ld11/.
+JSON-LD 1.1, https://www.w3.org/TR/json-ld11/; canonical N-Triples, https://www.w3.org/TR/n-triples/#canonical-ntriples.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 
 from kg import inlining, jsonld
 from kg.rdf import Lines
-from kg.store.lines import kept
+from kg.store.lines import SURE_LITERAL, kept
 
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
@@ -31,6 +32,9 @@ _IRI = re.compile(
     r"(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
     r"(?:#(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?"
 )
+_PART = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
+_NODE = rf"<https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_PART})?+(?:#{_PART})?+>"
+_TRIPLES = re.compile(rf"(?:{_NODE} {_NODE} (?:{_NODE}|{SURE_LITERAL}) \.\n)++")
 _LOOSE = re.compile(rb"[ \t\n\r]:")
 _MOST_EXACT = 10**15  # integers below are integers to every reader of JSON
 
@@ -44,6 +48,15 @@ class _Term:
     predicate: str
     reverse: bool
     write: _Writer
+
+
+def triples(data: bytes) -> Lines | None:
+    """Read N-Triples as lines in the form of the engine, or return None where that is not certain."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    return frozenset(text[:-1].split("\n")) if _TRIPLES.fullmatch(text) else None
 
 
 def lines(data: bytes) -> Lines | None:

@@ -23,7 +23,7 @@ from kg.errors import (
 )
 from kg.iris import Iris
 from kg.neighbourhood import Following, Neighbourhood, neighbourhood
-from kg.rdf import JSONLD, Lines, Syntax
+from kg.rdf import JSONLD, NTRIPLES, Lines, Syntax
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
 from kg.tombstones import is_tombstone, tombstone
 from kg.validation import validate
@@ -93,6 +93,8 @@ class Subgraphs:
         """
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
+        if syntax is NTRIPLES and (lines := documents.triples(data)) is not None:
+            return lines
         if syntax is JSONLD:
             if (lines := documents.lines(data)) is not None:
                 return lines

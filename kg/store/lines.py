@@ -27,8 +27,10 @@ _CERTAIN = re.compile(
 )
 
 
+SURE_LITERAL = rf"(?:{_TEXT}(?= )|{_CERTAIN.pattern})"
+"""Matches a literal, before a space, that stands in the engine's own form for sure."""
 # A whole graph at once: nearly all are so, and one search is quicker than one for each line.
-_GRAPH = re.compile(rf"(?:{_IRI} {_IRI} (?:{_IRI}|{_TEXT}(?= )|{_CERTAIN.pattern}) \.\n)*+")
+_GRAPH = re.compile(rf"(?:{_IRI} {_IRI} (?:{_IRI}|{SURE_LITERAL}) \.\n)*+")
 
 
 def canonical(lines: Lines, graph: str) -> Lines:

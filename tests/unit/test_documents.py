@@ -99,3 +99,35 @@ def test_the_usual_document_needs_no_processor(name: str) -> None:
 def test_what_is_not_certain_is_left_to_the_processor(data: bytes) -> None:
     """A key that comes twice, another context, another form of document: the processor tells what is wrong."""
     assert documents.lines(data) is None
+
+
+LINE = f'<{IRI}> <https://w3id.org/drumlin/ns#name> "b" .\n'
+PIECES = [
+    LINE, f"<{IRI}> <http://x/p> <http://x/%41?a=1#f> .\n", f'<{IRI}> <http://x/p> "1"^^<http://www.w3.org/2001/XMLSchema#integer> .\n',
+    f'<{IRI}> <http://x/p> "+1"^^<http://www.w3.org/2001/XMLSchema#integer> .\n', f'<{IRI}> <http://x/p> "a\\nb\\u0041é" .\n',
+    f'<{IRI}> <http://x/p> "a"@EN .\n', f"<{IRI}> <http://x/p> _:b .\n", f"<{IRI}> <http://x/%zz> <http://x/a#b#c> .\n", "# remark\n", "\n",
+    f'<{IRI}>  <http://x/p> "b" .\n', f'<{IRI}> <http://x/p> "a\\"b\\\\" .\n', f'<{IRI}> <http://x/p> "a\x7fb\u0085\u2028" .\n', LINE[:-3], "<http://x:99999/> ",
+    f"<{IRI}> <http://x/p> <http://x/./y> .\n", f"<{IRI}> <http://x/p> <HTTP://X/y> .\n", f"<{IRI}> <http://x/p> <http://x/[> .\n",
+]  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=4))
+def test_triples_that_are_read_are_those_that_the_parser_reads(pieces: list[str]) -> None:
+    """Whatever N-Triples say, the lines are those of the parser, or there are none."""
+    data = "".join(pieces).encode("utf-8", "surrogatepass")
+    lines = documents.triples(data)
+
+    assert lines is None or lines == rdf.parse(data, rdf.NTRIPLES)[None]
+
+
+@pytest.mark.parametrize("piece", [PIECES[0], PIECES[1], PIECES[2], PIECES[11]])
+def test_canonical_triples_need_no_parser(piece: str) -> None:
+    """What this service serves as N-Triples is read back as it is."""
+    assert documents.triples((LINE + piece).encode()) == {LINE[:-1], piece[:-1]}
+
+
+@pytest.mark.parametrize("piece", [PIECES[3], PIECES[4], PIECES[5], PIECES[6], PIECES[7], PIECES[8], PIECES[12], ""])
+def test_triples_that_are_not_certain_are_left_to_the_parser(piece: str) -> None:
+    """Another form of a number, a blank node, an odd address, nothing at all: the parser decides."""
+    assert documents.triples(piece.encode()) is None
