@@ -21,7 +21,7 @@ RESTRICTED = 2
 """Readers of one restricted visible set, at most; there is one until two queries come together."""
 SETS = 8
 """Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
-RESTING = 10.0
+RESTING = 2.0
 """Seconds without a query, after which a reader is let go rather than fed with writes."""
 _LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
 _QUIET = 0.5  # seconds without a bulk write, after which replicas are renewed though nobody asks
