@@ -32,6 +32,8 @@ KEPT = 4_096
 PAUSE = 0.02
 """Seconds between two looks at the store while it changes; with many readers more (``PER_READER`` each)."""
 PER_READER = 0.001
+UNREAD = 0.2
+"""The same while nobody reads: more changes in one transaction of the index, which whoever searches brings up to date first."""
 MAX_QUADS = 1_000
 """Quads that one event tells."""
 _SMALL = 4096  # bytes of an event with quads that is kept as long as the event
@@ -267,7 +269,7 @@ class Feed:
                 # The edge of the thread: the feed goes on when the disk does; readers can still read the log.
                 log.exception("feed_failed")
                 self._ending.wait(_IDLE)
-            self._ending.wait(PAUSE + PER_READER * self.readers)
+            self._ending.wait(PAUSE + PER_READER * self.readers if self.readers else UNREAD)
 
     def _follow(self) -> None:
         """Take in what is new, page by page."""
