@@ -1,9 +1,9 @@
-"""An exporter inside the service: the pipeline in a thread, and what can be said about it."""
+"""Exporters and what can be said about them: one in a thread of the service, or one that ``drumlin follow`` runs."""
 
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -18,33 +18,41 @@ log = structlog.get_logger()
 RESTART_SECONDS = 5.0
 
 
-class Exporting:
-    """Runs ``pipeline`` over ``source`` until stopped; begins anew, after a pause, when the source fails."""
+class Exporter:
+    """A ``pipeline`` over ``source``. ``failure`` is why a run failed, until a later one has written all that exists."""
 
     def __init__(self, pipeline: Pipeline, source: Source) -> None:
         self.source = source
-        self.summary: Summary | None = None
         self.failure: str | None = None
         self.finished = False
-        self.started = datetime.now(UTC)
         self._pipeline = pipeline
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"export {source.name}", daemon=True)
 
-    def start(self) -> None:
-        """Begin to export."""
-        self._thread.start()
+    def run(self, stop: threading.Event) -> Summary:
+        """Export until the source is done or ``stop`` is set; blocks, and raises what ``Pipeline.run`` raises."""
+        summary = self._pipeline.run(self.source, stop, self._recover)
+        self.failure = None
+        self.finished = True
+        return summary
 
-    def stop(self, timeout: float = 10.0) -> None:
-        """End soon and wait for it, at most ``timeout`` seconds."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+    def _recover(self, _: Summary) -> None:
+        if self._pipeline.synced:
+            self.failure = None
 
     @property
     def ready(self) -> bool:
-        """True once every kind has been yielded in full, or a finite source has ended."""
-        return self.finished or self._pipeline.synced
+        """True once every kind has been yielded in full and written, until that fails; or a finite source has ended."""
+        return self.finished or (self._pipeline.synced and self.failure is None)
+
+    @property
+    def missing(self) -> dict[str, Any] | None:
+        """What readiness waits for: the source, its kinds that are not synced, why nothing comes; None when it is ready."""
+        if self.ready:
+            return None
+        found: dict[str, Any] = {"source": self.source.name}
+        found["waiting"] = [each.kind.name for each in self.kinds if not each.synced]
+        if trouble := self.trouble:
+            found["failure"] = trouble
+        return found
 
     @property
     def kinds(self) -> tuple[KindStatus, ...]:
@@ -63,16 +71,33 @@ class Exporting:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing comes: the source failed, or what its server last answered; None while all is well."""
+        """Why nothing comes: the last run failed, or what its server last answered; None while all is well."""
         return self.failure or next((each.trouble for each in self.kinds if each.trouble), None)
+
+
+class Exporting(Exporter):
+    """An exporter in a thread of its own, until stopped; begins anew, after a pause, when the source fails."""
+
+    def __init__(self, pipeline: Pipeline, source: Source) -> None:
+        super().__init__(pipeline, source)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"export {source.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to export."""
+        self._thread.start()
+
+    def stop(self, timeout: float = 10.0) -> None:
+        """End soon and wait for it, at most ``timeout`` seconds."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
 
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                self.summary = self._pipeline.run(self.source, self._stop)
-                self.failure = None
-                self.finished = True
-                log.info("export_finished", source=self.source.name, summary=str(self.summary))
+                summary = self.run(self._stop)
+                log.info("export_finished", source=self.source.name, summary=str(summary))
                 return
             except DrumlinError as error:
                 self.failure = str(error)

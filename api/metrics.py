@@ -1,8 +1,8 @@
-"""What ``/metrics`` tells: requests, the store, the exporter. Owner of prometheus_client."""
+"""What ``/metrics`` tells: requests, the store, exporters. Owner of prometheus_client, with ``store_metrics`` and ``export_metrics``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -10,10 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from api.assembly import Parts
-from api.exporting import Exporting
+from api.export_metrics import ExportMetrics
 from api.store_metrics import StoreMetrics
-from exporters.entities import home_of
-from exporters.kubernetes.informer import KindStatus
 from kg.store.embedded import EmbeddedStore
 from kg.store.questions import Ended
 from kg.store.readers import Readers
@@ -57,6 +55,8 @@ class Metrics:
         if isinstance(parts.store, EmbeddedStore):
             StoreMetrics(parts.store, self.registry)
         self.registry.register(_State(parts))
+        if parts.exporting:
+            self.registry.register(ExportMetrics(parts.exporting))
 
     def observe(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count one answered request."""
@@ -78,7 +78,7 @@ class Metrics:
 
 
 class _State(Collector):
-    """Reads the state of store and exporter when asked, so nothing has to be kept up to date."""
+    """Reads the state of the store when asked, so nothing has to be kept up to date."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -88,14 +88,6 @@ class _State(Collector):
         yield GaugeMetricFamily("drumlin_generation", "Effective writes of the store.", self._parts.store.generation)
         if self._parts.asking:
             yield from _of_readers(self._parts.asking.readers)
-        if not self._parts.exporting:
-            return
-        ready = GaugeMetricFamily("drumlin_export_ready", "1 once the source has been read in full.", labels=["source"])
-        for each in self._parts.exporting:
-            ready.add_metric([each.source.name], float(each.ready))
-        yield ready
-        yield from _by_kind({each.source.name: each.kinds for each in self._parts.exporting})
-        yield from _by_work(self._parts.exporting)
 
 
 def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -105,55 +97,3 @@ def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricF
     for reason, count in readers.ended.items():
         ended.add_metric([reason], count)
     yield ended
-
-
-def _by_kind(sources: Mapping[str, tuple[KindStatus, ...]]) -> Iterator[GaugeMetricFamily]:
-    """Yield one family for each thing that is known of a kind; an age is absent before the first event."""
-    for name, text, read in _KIND_GAUGES:
-        family = GaugeMetricFamily(f"drumlin_kind_{name}", text, labels=["source", "kind"])
-        for source, each in ((name, kind) for name, kinds in sources.items() for kind in kinds):
-            if (value := read(each)) is not None:
-                family.add_metric([source, each.kind.name], float(value))
-        yield family
-
-
-def _by_work(exporting: Iterable[Exporting]) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-    """Yield what became of the changes of each kind, and how long the oldest of them has waited."""
-    age = GaugeMetricFamily(
-        "drumlin_kind_queue_age_seconds",
-        "How long the oldest change has waited, 0 without any.",
-        labels=["source", "kind"],
-    )
-    families = {
-        name: CounterMetricFamily(f"drumlin_kind_{name}", text, labels=["source", "kind"])
-        for name, text in _KIND_COUNTERS.items()
-    }
-    for each in exporting:
-        waiting, counts = each.ages, each.counts
-        for kind in (status.kind for status in each.kinds):
-            labels, home = [each.source.name, kind.name], home_of(kind)
-            age.add_metric(labels, waiting.get(kind, 0.0))
-            if counts:
-                families["writes"].add_metric(labels, counts.written.get(home, 0))
-                families["skipped_writes"].add_metric(labels, counts.skipped.get(home, 0))
-                families["render_errors"].add_metric(labels, counts.failed.get(home, 0))
-    yield age
-    yield from families.values()
-
-
-_KIND_COUNTERS = {
-    "writes": "Graphs written.",
-    "skipped_writes": "Changes that gave no write, since the graph stays the same.",
-    "render_errors": "Times an object could not be rendered; each object is logged once.",
-}
-_KIND_GAUGES: tuple[tuple[str, str, Callable[[KindStatus], float | None]], ...] = (
-    ("synced", "1 once all objects that existed have been read.", lambda kind: kind.synced),
-    ("forbidden", "1 while the API server forbids to list the kind.", lambda kind: kind.forbidden),
-    ("absent", "1 while the API server does not know the kind.", lambda kind: kind.absent),
-    ("objects", "Objects that exist.", lambda kind: kind.objects),
-    ("event_age_seconds", "Time since the last event.", lambda kind: kind.event_age),
-    ("bookmark_age_seconds", "Time since the last bookmark.", lambda kind: kind.bookmark_age),
-    ("relists", "Lists begun after the first was complete.", lambda kind: kind.relists),
-    ("gone_410", "Times the API server had forgotten the version.", lambda kind: kind.gone410),
-    ("rejected", "Objects that could not be read.", lambda kind: kind.rejected),
-)

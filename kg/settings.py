@@ -75,6 +75,14 @@ class RetentionSettings(BaseModel):
     )
 
 
+class MetricsSettings(BaseModel):
+    """Where ``drumlin follow`` tells how it is doing. A group, since ``DRUMLIN_METRICS_PORT`` is what Kubernetes sets for a Service."""
+
+    model_config = _FROZEN
+    port: int | None = Field(None, ge=0, le=65535, description="Port to listen on; 0 takes a free one, none is off.")
+    host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
+
+
 class Settings(BaseSettings):
     """All of it. Every field can be set as ``DRUMLIN_<NAME>``; nested ones with ``__`` (``DRUMLIN_DOMAIN__ID``)."""
 
@@ -104,6 +112,10 @@ class Settings(BaseSettings):
         (), description="Clusters that `--source kubernetes` follows, each a `[[context]]` table (docs/kubernetes.md)."
     )
     retention: RetentionSettings = Field(RetentionSettings(), description="How long tombstones stay.")
+    metrics: MetricsSettings = Field(
+        MetricsSettings.model_validate({}),
+        description="`port` and `host` of `drumlin follow`'s own `/metrics`, `/readyz`, `/livez` (docs/kubernetes.md).",
+    )
     mappings: tuple[str, ...] = Field(
         (), description="Custom resources to follow: `kuscia`, or paths of TOML files of `[[resource]]` tables."
     )

@@ -126,14 +126,29 @@ def follow(
             show_default=False,
         ),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            help="Port for this process's own /metrics, /readyz and /livez; 0 takes a free one. Off when not given.",
+            min=0,
+            max=65535,
+            show_default=False,
+        ),
+    ] = None,
+    metrics_host: Annotated[
+        str | None, typer.Option(help="Address for them [default: 127.0.0.1].", show_default=False)
+    ] = None,
 ) -> None:
     """Export a cluster into a service over REST, from a process of its own. A service that is away for a while is waited for.
 
-    **Example**: `drumlin follow kubernetes --to http://drumlin.monitoring:8080 --cluster prod`
+    **Example**: `drumlin follow kubernetes --to http://drumlin.monitoring:8080 --cluster prod --metrics-port 9090`
     """
     from api.cli import serving
 
-    settings = settings_of(config, base, cluster, domain, _contexts(context, namespace, selector))
+    contexts = _contexts(context, namespace, selector)
+    asked = {"port": metrics_port, "host": metrics_host}
+    metrics = {name: value for name, value in asked.items() if value is not None}
+    settings = settings_of(config, base, cluster, domain, contexts, metrics=metrics or None)
     serving.follow(settings, serving.sources_named(source, settings), to, token_file)
 
 

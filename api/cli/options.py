@@ -31,11 +31,11 @@ def form_of(form: str) -> Any:
 
 
 def settings_of(
-    config: Path | None, base: str | None, cluster: str | None, domain: str | None, contexts: Any = None
+    config: Path | None, base: str | None, cluster: str | None, domain: str | None, contexts: Any = None, **others: Any
 ) -> Any:
     """Return the configuration, with what the options say in the place of it; of the first cluster. Raises ``InvalidSettings``."""
     from kg.settings import Settings
 
     named = {"id": domain} if domain else None
-    settings = Settings.load(config, base=base, cluster=cluster, domain=named, context=contexts)
+    settings = Settings.load(config, base=base, cluster=cluster, domain=named, context=contexts, **others)
     return settings.of_cluster(next(iter(settings.clusters)))

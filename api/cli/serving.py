@@ -218,6 +218,8 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
     A service that cannot be written to is waited for, once it has answered; then its graph is compared and what is missing written.
     """
     from api.assembly import configured, now
+    from api.exporting import Exporter
+    from api.probes import telling
     from exporters.kubernetes.mappings import kinds_of
     from exporters.pipeline import Pipeline
     from exporters.remote import MOST, RemoteSink
@@ -230,34 +232,34 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
     configure_logging()
     iris, kinds = Iris(settings.base), kinds_of(settings)
     stop = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: stop.set())
-    with Client(to, timeout=120.0, token_file=token_file) as client:
+    exporters: list[Exporter] = []
+    with telling(settings, exporters), Client(to, timeout=120.0, token_file=token_file) as client:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: stop.set())
         sink = RemoteSink(client, settings.base)
         catalogue, known = Catalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
-
-        def export(cluster: str, source: Any) -> None:
+        for cluster, source in sources.items():
             own, home = settings.of_cluster(cluster), cluster == settings.cluster
             pipeline = Pipeline(sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home)
-            try:
-                _run_on(pipeline, source, stop)
-            except BaseException:
-                stop.set()
-                raise
-
+            exporters.append(Exporter(pipeline, source))
         with ThreadPoolExecutor(len(sources), thread_name_prefix="follow") as threads:
-            running = [threads.submit(export, cluster, source) for cluster, source in sources.items()]
+            running = [threads.submit(_run_on, each, stop) for each in exporters]
         for ended in running:
             ended.result()
 
 
-def _run_on(pipeline: Any, source: Any, stop: threading.Event) -> None:
-    """Run a pipeline to its end, and anew as often as nothing could be written for a while."""
-    while not stop.is_set():
-        try:
-            pipeline.run(source, stop)
-        except StoreUnavailable as error:
-            log.warning("follow_waits", source=source.name, reason=str(error), hint=error.hint)
-            stop.wait(_AGAIN_SECONDS)
-        else:
-            return
+def _run_on(exporter: Any, stop: threading.Event) -> None:
+    """Export to the end, and anew as often as nothing could be written for a while; an error ends the others too."""
+    try:
+        while not stop.is_set():
+            try:
+                exporter.run(stop)
+            except StoreUnavailable as error:
+                exporter.failure = str(error)
+                log.warning("follow_waits", source=exporter.source.name, reason=str(error), hint=error.hint)
+                stop.wait(_AGAIN_SECONDS)
+            else:
+                return
+    except BaseException:
+        stop.set()
+        raise

@@ -11,6 +11,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from api.assembly import Parts, parts
+from kg.settings import Settings
 
 VERSION = version("drumlin")
 router = APIRouter(tags=["operations"])
@@ -21,8 +22,11 @@ Service = Annotated[Parts, Depends(parts)]
 @router.head("/livez", include_in_schema=False)
 def livez(service: Service) -> dict[str, str]:
     """Answer as long as the process can, and say who it is."""
-    # Run once: api.alive answers in front of the routes.
-    settings = service.settings
+    return alive(service.settings)  # run once: api.alive answers in front of the routes
+
+
+def alive(settings: Settings) -> dict[str, str]:
+    """Say who answers, for as long as it can; ``drumlin follow`` says the same."""
     return {"status": "alive", "base": settings.base, "cluster": settings.cluster, "version": VERSION}
 
 
@@ -30,13 +34,8 @@ def livez(service: Service) -> dict[str, str]:
 def readyz(service: Service) -> Response:
     """200 once the store answers and each source has been read in full; else 503 saying what is missing of the first that was not."""
     body: dict[str, Any] = {"status": "ready", "generation": service.store.generation}
-    exporting = next((each for each in service.exporting if not each.ready), None)
-    if exporting:
-        body["status"] = "syncing"
-        body["source"] = exporting.source.name
-        body["waiting"] = [each.kind.name for each in exporting.kinds if not each.synced]
-        if trouble := exporting.trouble:
-            body["failure"] = trouble
+    if missing := next((found for each in service.exporting if (found := each.missing)), None):
+        body |= {"status": "syncing", **missing}
         return JSONResponse(body, status_code=503, headers={"Retry-After": "2"})
     return JSONResponse(body)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -91,9 +93,9 @@ def proxy() -> Iterator[Proxy]:
 
 
 @contextmanager
-def followed(to: str, token: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``drumlin follow`` for two contexts until the block is left; whatever is still alive is killed."""
-    options = ["--to", to, "--token-file", str(token), "--base", BASE, "--cluster", "prod"]
+def followed(to: str, token: Path, environment: Mapping[str, str], port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``drumlin follow`` for two contexts until the block is left; whatever is still alive is killed. It tells of itself at ``port``."""
+    options = ["--to", to, "--token-file", str(token), "--base", BASE, "--cluster", "prod", "--metrics-port", str(port)]
     command = [sys.executable, "-m", "api.cli.main", "follow", "kubernetes", *options]
     process = subprocess.Popen(
         [*command, "--context", "main", "--context", "rim=edge"],
@@ -106,6 +108,34 @@ def followed(to: str, token: Path, environment: Mapping[str, str]) -> Iterator[s
     finally:
         process.kill()
         process.wait()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def assert_told_by_kind(url: str) -> None:
+    """What issue 4 asks of each kind is told of both clusters."""
+    metrics = httpx.get(f"{url}/metrics").text
+    for source in ("kubernetes:prod", "kubernetes:edge"):
+        labels = f'{{kind="Pod",source="{source}"}}'
+        assert f'drumlin_export_ready{{source="{source}"}} 1.0' in metrics
+        for name, value in (
+            ("synced", "1.0"),
+            ("objects", "1.0"),
+            ("relists", "0.0"),
+            ("gone_410", "0.0"),
+            ("writes_total", "1.0"),
+            ("skipped_writes_total", "0.0"),
+            ("render_errors_total", "0.0"),
+        ):
+            assert f"drumlin_kind_{name}{labels} {value}" in metrics
+        assert f"drumlin_kind_event_age_seconds{labels}" in metrics
+        assert f"drumlin_kind_queue_age_seconds{labels}" in metrics
+        assert "# TYPE drumlin_kind_bookmark_age_seconds gauge" in metrics
 
 
 def until(holds: Callable[[], bool], what: str) -> None:
@@ -133,22 +163,36 @@ def test_following_goes_on_exactly_after_either_side_is_killed(tmp_path: Path, p
         def exists(id: str) -> bool:
             return status(id) == 200
 
+        own = f"http://127.0.0.1:{(port := free_port())}"
+
+        def readiness() -> int:
+            return httpx.get(f"{own}/readyz").status_code
+
         def generation() -> int:
             return int(httpx.get(f"{proxy.upstream}/readyz").json()["generation"])
 
         with serving(*store) as service:
             proxy.upstream = service.url
-            follower = stack.enter_context(followed(proxy.url, token, environment))
+            follower = stack.enter_context(followed(proxy.url, token, environment, port))
             for cluster in ("prod", "edge"):
                 until(partial(exists, f"{cluster}/shop/pod/db-0"), f"the pod of {cluster}")
+            until(lambda: readiness() == 200, "readiness")
+            assert httpx.get(f"{own}/livez").json()["status"] == "alive"
+            assert_told_by_kind(own)
             service.process.kill()
             service.process.wait()
             add(main, "pods", "while-the-service-was-away", {})
             edge.state.remove(edge.state.named("pods"), "shop", "db-0")
+            until(lambda: readiness() == 503, "the service's absence")
+            told = httpx.get(f"{own}/readyz")
+            assert told.headers["Content-Type"] == "application/problem+json"
+            assert {each["source"] for each in told.json()["sources"]} <= {"kubernetes:prod", "kubernetes:edge"}
+            assert "HTTP 502" in told.json()["detail"]
         with serving(*store) as service:
             proxy.upstream = service.url
             until(lambda: status("prod/shop/pod/while-the-service-was-away") == 200, "what came meanwhile")
             until(lambda: status("edge/shop/pod/db-0") == 410, "what went meanwhile")
+            until(lambda: readiness() == 200, "readiness once the service is back")
 
             proxy.token = "second"
             add(edge, "pods", "while-the-token-was-old", {})
@@ -161,9 +205,11 @@ def test_following_goes_on_exactly_after_either_side_is_killed(tmp_path: Path, p
             follower.wait()
             main.state.remove(main.state.named("pods"), "shop", "db-0")
             before = generation()
-            stack.enter_context(followed(proxy.url, token, environment))
+            follower = stack.enter_context(followed(proxy.url, token, environment, port))
             until(lambda: status("prod/shop/pod/db-0") == 410, "what went while nobody followed")
             assert generation() == before + 1
+            follower.send_signal(signal.SIGTERM)
+            assert follower.wait(PATIENCE) == 0
 
 
 @pytest.mark.parametrize(

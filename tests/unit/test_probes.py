@@ -1,0 +1,121 @@
+"""The small server of ``drumlin follow`` before anything is followed, and where it cannot listen."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import httpx
+import pytest
+
+from api.assembly import now
+from api.exporting import Exporter
+from api.probes import Probes, telling
+from exporters.dump import DumpSource
+from exporters.pipeline import Pipeline
+from exporters.protocol import Change
+from kg.errors import InvalidSettings, StoreUnavailable
+from kg.iris import Iris
+from kg.settings import Settings
+from kg.store.embedded import EmbeddedStore
+from kg.telemetry.templates import Catalogue
+
+SETTINGS = Settings.load(metrics={"port": 0})
+PROBLEM = "application/problem+json"
+
+
+class Broken(DumpSource):
+    """A source that ends with an error."""
+
+    def changes(self, stop: threading.Event) -> Iterator[Change]:
+        """Yield what there is, then fail."""
+        yield from super().changes(stop)
+        raise StoreUnavailable("nobody is there")
+
+
+@pytest.fixture
+def exporters() -> list[Exporter]:
+    """What is followed: at first nothing."""
+    return []
+
+
+@pytest.fixture
+def probes(exporters: list[Exporter]) -> Iterator[Probes]:
+    """A server on a free port."""
+    with Probes(SETTINGS, exporters) as running:
+        yield running
+
+
+def exporter(store: EmbeddedStore, source: DumpSource) -> Exporter:
+    """Return an exporter of ``source`` into ``store``."""
+    return Exporter(Pipeline(store, (), SETTINGS, Iris(SETTINGS.base), Catalogue.shipped(), (), clock=now), source)
+
+
+def test_nothing_is_ready_before_the_service_was_reached(probes: Probes) -> None:
+    """Readiness is a 503 problem that says so, while the process is alive and has metrics."""
+    ready = httpx.get(f"{probes.url}/readyz")
+
+    assert (ready.status_code, ready.headers["Content-Type"]) == (503, PROBLEM)
+    assert ready.json()["detail"] == "the service has not been reached"
+    assert httpx.get(f"{probes.url}/livez").json()["cluster"] == SETTINGS.cluster
+    assert "# TYPE drumlin_kind_synced gauge" in httpx.get(f"{probes.url}/metrics").text
+
+
+def test_head_has_no_content_and_other_addresses_are_not_there(probes: Probes) -> None:
+    """HEAD tells the status alone; what is not told is 404, on the same connection."""
+    with httpx.Client(base_url=probes.url) as client:
+        head, other = client.head("/livez"), client.get("/subgraphs")
+
+    assert (head.status_code, head.content, int(head.headers["Content-Length"]) > 0) == (200, b"", True)
+    assert (other.status_code, other.headers["Content-Type"]) == (404, PROBLEM)
+
+
+def test_readiness_names_what_failed_until_it_is_made_good(probes: Probes, exporters: list[Exporter]) -> None:
+    """All exporters have to be ready: the one that failed is named with its reason, and no longer after a good run."""
+    with closing(EmbeddedStore(None)) as store:
+        exporters += [
+            exporter(store, DumpSource([], (), clock=now)),
+            exporter(store, Broken([], (), clock=now, name="b")),
+        ]
+        exporters[0].run(threading.Event())
+        with pytest.raises(StoreUnavailable) as failed:
+            exporters[1].run(threading.Event())
+        exporters[1].failure = str(failed.value)
+        told = httpx.get(f"{probes.url}/readyz").json()
+        exporters[1].source = exporters[0].source
+        exporters[1].run(threading.Event())
+
+    assert (told["detail"], told["sources"]) == (
+        "b: nobody is there",
+        [{"source": "b", "waiting": [], "failure": "nobody is there"}],
+    )
+    assert httpx.get(f"{probes.url}/readyz").json() == {"status": "ready"}
+
+
+def test_a_port_in_use_is_told_in_one_line(probes: Probes) -> None:
+    """The address and the reason are named, and what to do."""
+    taken = Settings.load(metrics={"port": probes.server_address[1]})
+    with pytest.raises(InvalidSettings, match=r"cannot listen on 127\.0\.0\.1:\d+: Address already in use") as told:
+        Probes(taken, ())
+
+    assert "--metrics-port 0" in (told.value.hint or "")
+
+
+def test_without_a_port_there_is_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """Off is the default; with a port the address is told, and let go of at the end."""
+    with telling(Settings.load(), ()):
+        assert capsys.readouterr().err == ""
+    with telling(SETTINGS, ()):
+        url = capsys.readouterr().err.removeprefix("Metrics at ").strip()
+        assert httpx.get(url).status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+def test_what_kubernetes_sets_for_a_service_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Service ``drumlin-metrics`` puts its address into the environment of every pod beside it."""
+    monkeypatch.setenv("DRUMLIN_METRICS_PORT", "tcp://10.0.0.7:9090")
+    monkeypatch.setenv("DRUMLIN_METRICS__HOST", "::1")
+
+    assert (Settings.load().metrics.port, Settings.load().metrics.host) == (None, "::1")
