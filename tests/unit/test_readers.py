@@ -274,13 +274,13 @@ def test_an_idle_replica_follows_by_itself(served: Served) -> None:
 
 def test_who_waits_is_told_why_no_reader_can_be_started(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without room for a replica a query ends long before its deadline, with the reason; later all is as before."""
+    until(lambda: len(served.readers.pids) == 2)
     with monkeypatch.context() as patched:
 
         def checkpoint(folder: Path) -> int:
             raise StoreFull(f"{folder.name} finds no room")
 
         patched.setattr(served.store, "checkpoint", checkpoint)
-        until(lambda: len(served.readers.pids) == 2)
         for pid in served.readers.pids:
             os.kill(pid, signal.SIGKILL)
         until(lambda: not served.readers.pids)
@@ -331,9 +331,9 @@ def test_readers_that_nobody_needs_go_while_there_are_writes(tmp_path: Path, mon
             )
         )
         monkeypatch.setattr(reader_pools, "RESTING", 1e9)
+        until(lambda: len(served.readers.pids) == 1)
         served.store.apply([put(5000, 7)])
         assert len(served.rows(f"SELECT ?o {{ <{BASE}n5000> ?p ?o }}")) == 7
-        assert len(served.readers.pids) == 1
         busy = threading.Thread(target=run_away, args=(served,))
         busy.start()
         until(lambda: len(served.rows(f"SELECT ?o {{ <{BASE}n5000> ?p ?o }}")) == 7 and len(served.readers.pids) == 2)
