@@ -42,7 +42,7 @@ def telling(settings: Settings, exporters: Sequence[Exporter]) -> Iterator[None]
         yield
         return
     with Probes(settings, exporters) as probes:
-        print(f"Metrics at {probes.url}/metrics", file=sys.stderr, flush=True)  # noqa: T201  as the service says where it is
+        sys.stderr.write(f"Metrics at {probes.url}/metrics\n")  # in one, as others log meanwhile
         yield
 
 

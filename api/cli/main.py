@@ -44,12 +44,12 @@ def _run() -> None:
 
 
 def _tell(error: DrumlinError) -> None:
-    print(f"drumlin: {error}", file=sys.stderr)
+    lines = [f"drumlin: {error}"]
     if isinstance(error, ShapeViolation):
-        for violation in error.violations[1:]:
-            print(f"  also: {violation.message}", file=sys.stderr)
+        lines += [f"  also: {violation.message}" for violation in error.violations[1:]]
     if error.hint:
-        print(f"  hint: {error.hint}", file=sys.stderr)
+        lines.append(f"  hint: {error.hint}")
+    sys.stderr.write("\n".join(lines) + "\n")  # in one, as threads may log meanwhile
 
 
 def _exit_code(error: DrumlinError) -> int:

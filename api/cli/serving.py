@@ -115,7 +115,8 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
 
     def announce() -> None:
-        print(f"Drumlin at http://{shown}:{port}", file=sys.stderr, flush=True)
+        # print would write the line's end apart, after a line of the log
+        sys.stderr.write(f"Drumlin at http://{shown}:{port}\n")
 
     try:
         run_server(parts, host, port, listening=announce)
