@@ -1,4 +1,4 @@
-"""SPARQL Update, and any graph by its name (Graph Store Protocol), in a client's hands.
+"""SPARQL Update, and any graph by its name (Graph Store Protocol), in a client's hands; each operation is one definition for both clients.
 
 https://www.w3.org/TR/sparql11-protocol/#update-operation, https://www.w3.org/TR/sparql11-http-rdf-update/. An entity's graph keeps its
 rules here too; ``client.subgraph`` is made for those.
@@ -7,17 +7,25 @@ rules here too; ``client.subgraph`` is made for those.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import httpx
 
 from kg.client.calls import Call
+from kg.client.operation import AwaitingHandle, BlockingHandle, operation, operation_on
+from kg.errors import InvalidInput
 from kg.rdf import syntax_named
 
-T = TypeVar("T")
+_DEFAULT = ""  # stands for the default graph, which has no name
 
 
-def _update(text: str, using: Sequence[str], using_named: Sequence[str], seconds: float | None) -> Call[int]:
+def _update(
+    text: str, *, using: Sequence[str] = (), using_named: Sequence[str] = (), seconds: float | None = None
+) -> Call[int]:
+    """Run a SPARQL Update, all of it or nothing, and return the generation that holds it.
+
+    ``using`` and ``using_named`` are the graphs that WHERE parts read; ``seconds`` can only shorten the service's own deadline. Raises
+    ``QueryRejected`` (``detail``: line, column), what the rules of each graph raise, and ``Conflict``. It is not repeated by itself.
+    """
     params: dict[str, object] = {}
     if using:
         params["using-graph-uri"] = list(using)
@@ -33,16 +41,33 @@ def _generation(response: httpx.Response) -> int:
     return int(response.headers["X-Drumlin-Generation"])
 
 
-def _named(graph: str | None) -> Mapping[str, str]:
-    return {"default": ""} if graph is None else {"graph": graph}
+def _name(iri: str | None) -> str:
+    if iri == _DEFAULT:
+        raise InvalidInput("the IRI of a graph is empty", hint="leave it out for the default graph")
+    return _DEFAULT if iri is None else iri
 
 
-def _read(graph: str | None, syntax: str) -> Call[str]:
+def _named(graph: str) -> Mapping[str, str]:
+    return {"default": ""} if graph == _DEFAULT else {"graph": graph}
+
+
+def _text(graph: str, syntax: str = "turtle") -> Call[str]:
+    """Return the graph as text of an RDF syntax; raises ``ResourceNotFound``."""
     headers = {"Accept": syntax_named(syntax).media_type}
     return Call("GET", "/store", lambda response: response.text, params=_named(graph), headers=headers)
 
 
-def _send(method: str, graph: str | None, text: str | bytes, syntax: str) -> Call[bool]:
+def _put(graph: str, text: str | bytes, *, syntax: str = "turtle") -> Call[bool]:
+    """Make the graph hold exactly what a document says; tells whether it is new."""
+    return _send("PUT", graph, text, syntax)
+
+
+def _post(graph: str, text: str | bytes, *, syntax: str = "turtle") -> Call[bool]:
+    """Add what a document says to the graph; tells whether it is new."""
+    return _send("POST", graph, text, syntax)
+
+
+def _send(method: str, graph: str, text: str | bytes, syntax: str) -> Call[bool]:
     content = text.encode() if isinstance(text, str) else text
     headers = {"Content-Type": syntax_named(syntax).media_type}
     return Call(
@@ -51,103 +76,41 @@ def _send(method: str, graph: str | None, text: str | bytes, syntax: str) -> Cal
     )  # fmt: skip
 
 
-def _delete(graph: str | None) -> Call[None]:
+def _delete(graph: str) -> Call[None]:
+    """Remove the graph; raises ``ResourceNotFound``."""
     return Call("DELETE", "/store", lambda _: None, params=_named(graph), repeatable=False)
 
 
-class Graph:
-    """Any graph of a service, by its IRI; None is the default graph."""
-
-    def __init__(self, client: Updating, iri: str | None) -> None:
-        self._client = client
-        self.iri = iri
-
-    def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax; raises ``ResourceNotFound``."""
-        return self._client.run(_read(self.iri, syntax))
-
-    def put(self, text: str | bytes, *, syntax: str = "turtle") -> bool:
-        """Make the graph hold exactly what a document says; tells whether it is new."""
-        return self._client.run(_send("PUT", self.iri, text, syntax))
-
-    def post(self, text: str | bytes, *, syntax: str = "turtle") -> bool:
-        """Add what a document says to the graph; tells whether it is new."""
-        return self._client.run(_send("POST", self.iri, text, syntax))
-
-    def delete(self) -> None:
-        """Remove the graph; raises ``ResourceNotFound``."""
-        self._client.run(_delete(self.iri))
+class _Operations:
+    text = operation_on(_text)
+    put = operation_on(_put)
+    post = operation_on(_post)
+    delete = operation_on(_delete)
 
 
-class Updating:
-    """SPARQL Update and graphs by name, synchronously."""
+class Graph(BlockingHandle, _Operations):
+    """Any graph of a service, by its IRI."""
 
-    def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
 
-    def update(
-        self,
-        text: str,
-        *,
-        using: Sequence[str] = (),
-        using_named: Sequence[str] = (),
-        seconds: float | None = None,
-    ) -> int:
-        """Run a SPARQL Update, all of it or nothing, and return the generation that holds it.
+class AsyncGraph(AwaitingHandle, _Operations):
+    """The asynchronous twin of ``Graph``."""
 
-        ``using`` and ``using_named`` are the graphs that WHERE parts read; ``seconds`` can only shorten the service's own deadline. Raises
-        ``QueryRejected`` (``detail``: line, column), what the rules of each graph raise, and ``Conflict``. It is not repeated by itself.
-        """
-        return self.run(_update(text, using, using_named, seconds))
+
+class _Updating:
+    update = operation(_update)
+
+
+class Updating(_Updating):
+    """SPARQL Update and graphs by name."""
 
     def graph(self, iri: str | None = None) -> Graph:
         """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""
-        return Graph(self, iri)
+        return Graph(self, _name(iri))
 
 
-class AsyncGraph:
-    """The asynchronous twin of ``Graph``."""
-
-    def __init__(self, client: AsyncUpdating, iri: str | None) -> None:
-        self._client = client
-        self.iri = iri
-
-    async def text(self, syntax: str = "turtle") -> str:
-        """Return the graph as text of an RDF syntax; raises ``ResourceNotFound``."""
-        return await self._client.run(_read(self.iri, syntax))
-
-    async def put(self, text: str | bytes, *, syntax: str = "turtle") -> bool:
-        """Make the graph hold exactly what a document says; tells whether it is new."""
-        return await self._client.run(_send("PUT", self.iri, text, syntax))
-
-    async def post(self, text: str | bytes, *, syntax: str = "turtle") -> bool:
-        """Add what a document says to the graph; tells whether it is new."""
-        return await self._client.run(_send("POST", self.iri, text, syntax))
-
-    async def delete(self) -> None:
-        """Remove the graph; raises ``ResourceNotFound``."""
-        await self._client.run(_delete(self.iri))
-
-
-class AsyncUpdating:
+class AsyncUpdating(_Updating):
     """The asynchronous twin of ``Updating``."""
 
-    async def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
-
-    async def update(
-        self,
-        text: str,
-        *,
-        using: Sequence[str] = (),
-        using_named: Sequence[str] = (),
-        seconds: float | None = None,
-    ) -> int:
-        """Run a SPARQL Update; see ``Updating.update``."""
-        return await self.run(_update(text, using, using_named, seconds))
-
     def graph(self, iri: str | None = None) -> AsyncGraph:
-        """Return a handle on any graph; see ``Updating.graph``."""
-        return AsyncGraph(self, iri)
+        """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""
+        return AsyncGraph(self, _name(iri))

@@ -18,9 +18,10 @@ from typing import ClassVar
 import pytest
 
 import kg
+from kg import errors
 from kg.client import AsyncClient, AsyncWorkload, Client, Workload
 from kg.client.finding import AsyncFinding, Finding
-from kg.client.updating import AsyncGraph, AsyncUpdating, Graph, Updating
+from kg.client.updating import AsyncUpdating, Updating
 from kg.errors import (
     AlreadyExists,
     Conflict,
@@ -303,6 +304,8 @@ def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> N
         graph.text()
     with pytest.raises(ResourceNotFound):
         graph.delete()
+    with pytest.raises(errors.InvalidInput, match="empty"):  # it must not stand for the default graph
+        client.graph("")
 
 
 def test_what_operators_and_rdf_tools_ask(service: Service, client: kg.Client) -> None:
@@ -390,7 +393,6 @@ def test_the_twin_finds_and_follows_too(service: Service) -> None:
         (Workload, AsyncWorkload),
         (Finding, AsyncFinding),
         (Updating, AsyncUpdating),
-        (Graph, AsyncGraph),
     ],
 )
 def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, twin: type) -> None:
