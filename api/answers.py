@@ -46,8 +46,8 @@ def _json(*problems: int) -> Answers:
 
 _READ = Answers({200: (*RDF, JSON), 304: ()}, (400, 404, 406, 410))
 _ASKED = Answers({200: (*RESULTS, *RDF, JSON), 304: ()}, (400, 406, 413, 415, 429, 500, 501, 504))
-_CHANGED = (400, 404, 409, 410, 412, 413, 415, 504, 507)
-_SERIES = Answers({200: (JSON, ARROW, PARQUET, CSV, NDJSON)}, (400, 404, 406, 413, 502))
+_CHANGED = (400, 404, 409, 410, 412, 413, 415, 428, 504, 507)
+_SERIES = Answers({200: (JSON, ARROW, PARQUET, CSV, NDJSON)}, (400, 404, 406, 413, 415, 502))
 _WRITTEN: Mapping[int, tuple[str, ...]] = {200: (*RDF, JSON), 201: (*RDF, JSON), 204: ()}
 _PUT = Answers(_WRITTEN, (400, 406, 409, 412, 413, 415, 428, 507))
 
@@ -64,7 +64,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /events": Answers({200: (STREAM, BATCH, JSON)}, (406, 410, 429)),
     "GET /export": Answers({200: (NQUADS, JSONLD, TRIG, TURTLE)}, (400, 404, 406, 413, 415)),
     "GET /forecasts": _json(400),
-    "POST /forecasts": Answers({201: (JSON,)}, (400, 404, 409, 413, 502, 507)),
+    "POST /forecasts": Answers({201: (JSON,)}, (400, 404, 409, 413, 415, 502, 507)),
     "DELETE /forecasts": _json(400, 404, 409, 502, 507),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
     "GET /history": _SERIES,
@@ -82,7 +82,7 @@ ANSWERS: Mapping[str, Answers] = {
     SAVED_QUERY: Answers({200: (JSON, *RESULTS, QUERY)}, (400, 406, 413, 500, 504)),
     "GET /readyz": Answers({200: (JSON,), 503: (JSON,)}),
     "GET /resolve": _json(400, 404),
-    "POST /resolve": Answers({200: (NDJSON,)}, (400, 413)),
+    "POST /resolve": Answers({200: (NDJSON,)}, (400, 413, 415)),
     "GET /search": _json(),
     "GET /sparql": _ASKED,
     "POST /sparql": _ASKED,
@@ -90,14 +90,14 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /store": Answers({200: RDF, 304: ()}, (400, 404, 406)),
     "PUT /store": Answers({201: (), 204: ()}, _CHANGED),
     "POST /store": Answers({201: (), 204: ()}, _CHANGED),
-    "DELETE /store": Answers({204: ()}, (400, 404, 409, 410, 412, 507)),
+    "DELETE /store": Answers({204: ()}, (400, 404, 409, 410, 412, 428, 507)),
     "GET /subgraph/{id}": _READ,
     "PUT /subgraph/{id}": _PUT,
     "POST /subgraph/{id}": Answers({201: (*RDF, JSON)}, (400, 406, 409, 413, 415, 507)),
     "PATCH /subgraph/{id}": Answers({200: (*RDF, JSON), 204: ()}, (*_PUT.problems, 404, 410)),
     "DELETE /subgraph/{id}": Answers({204: ()}, (400, 404, 409, 410, 412, 428, 507)),
     "GET /subgraphs": _json(),
-    "POST /subgraphs": Answers({200: (NDJSON,)}, (400, 404, 409, 410, 412, 413, 415, 507)),
+    "POST /subgraphs": Answers({200: (NDJSON,)}, (400, 404, 409, 410, 412, 413, 415, 428, 507)),
 }
 _BINARY = (ARROW, PARQUET, "application/x-tar")
 

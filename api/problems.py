@@ -63,6 +63,14 @@ class MethodRefused(DrumlinError):
     """The resource exists and does not know this method; ``detail["allowed"]`` lists those it knows."""
 
 
+def unconditional() -> errors.PreconditionRequired:
+    """Return the error of a write without a condition, where the service insists on one."""
+    return errors.PreconditionRequired(
+        "this service takes a write only with If-Match or If-None-Match",
+        hint="send the ETag that you have read as If-Match, or If-None-Match: * to create",
+    )
+
+
 def status_of(error: DrumlinError) -> tuple[int, str]:
     """Return the HTTP status and the problem's title for an error."""
     if isinstance(error, errors.QueryRejected):

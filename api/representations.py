@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 from starlette.responses import Response
@@ -17,6 +18,8 @@ from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
 from kg.subgraphs import Subgraph
 
 CONTEXT_LINK = f'<{jsonld.CONTEXT_IRI}>; rel="http://www.w3.org/ns/json-ld#context"; type="application/ld+json"'
+
+_AS_IT_IS = "!#$&'()*+,/:;=?@[]"  # all else of an owner's name, which may be any text, is percent-encoded in a header
 
 
 def write_graph(lines: Lines, iri: str, syntax: Syntax) -> bytes:
@@ -53,6 +56,12 @@ def etag(digest: str, syntax: Syntax, *, weak: bool = False) -> str:
     return f'{"W/" if weak else ""}"{digest}-{syntax.name}"'
 
 
+def digests_of(header: str) -> list[str]:
+    """Return the digests that an If-Match or If-None-Match header lists (weak marks and syntaxes are dropped)."""
+    found = (part.strip().removeprefix("W/").strip('"') for part in header.split(","))
+    return [each.partition("-")[0] for each in found if each]
+
+
 def matches(header: str | None, tag: str) -> bool:
     """Tell whether If-None-Match lists ``tag`` (weak comparison, RFC 9110 §13.1.2)."""
     if not header:
@@ -67,7 +76,7 @@ def headers_of(subgraph: Subgraph, tag: str, links: Iterable[str]) -> dict[str, 
         "ETag": tag,
         "Vary": "Accept",
         "Cache-Control": "no-cache",
-        "X-Drumlin-Owner": subgraph.owner,
+        "X-Drumlin-Owner": quote(subgraph.owner, safe=_AS_IT_IS),
         "Link": ", ".join(links),
     }
 

@@ -7,6 +7,7 @@ caller expects it. Pure of HTTP.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +17,7 @@ from kg.errors import (
     AlreadyExists,
     GraphOwned,
     InvalidDocument,
+    InvalidInput,
     PreconditionFailed,
     ResourceGone,
     ResourceNotFound,
@@ -30,6 +32,15 @@ from kg.validation import validate
 
 USER = "user"
 _PATCH_TRIES = 5
+_OWNER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
+
+
+def check_owner(owner: str) -> None:
+    """Raise ``InvalidInput`` when a name cannot be one of those who write graphs."""
+    if not _OWNER.fullmatch(owner):
+        raise InvalidInput(
+            f"{owner[:64]!r} is no owner", hint="1 to 200 characters, and none of them a control character"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +131,14 @@ class Subgraphs:
         self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY
     ) -> tuple[GraphWrite, Callable[[Written], Written]]:
         """Return the write that ``put`` makes, and what tells its outcome from the store's."""
-        write = self.prepare(id, lines, owner=owner, expected=expected)
+        return self.in_turn(self.prepare(id, lines, owner=owner, expected=expected))
+
+    def in_turn(self, write: GraphWrite) -> tuple[GraphWrite, Callable[[Written], Written]]:
+        """Return a write as it is to be made now, and what tells its outcome: a tombstone counts as absent."""
         gone = self._tombstone(write.graph)
         if gone is None:
             return write, _as_it_is
-        if expected is None:
+        if write.expected is None:
             write = _expecting(write, gone.entry.digest)
         return write, _as_created
 

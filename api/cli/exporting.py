@@ -22,6 +22,7 @@ from kg.importing import graphs
 from kg.rdf import JSONLD, NQUADS, Lines, Syntax, syntax_named
 from kg.settings import Settings
 from kg.store.protocol import GraphWrite
+from kg.subgraphs import check_owner
 
 PARTLY = 3
 """Exit code when some graphs belong to another owner: they were left as they are."""
@@ -54,6 +55,7 @@ def load(
 
     Graphs that are there and not in the file stay. Raises what reading and writing raise.
     """
+    check_owner(owner)
     writes = (GraphWrite(graph, lines, owner) for graph, lines in _graphs(path, _syntax(path, format)))
     if store is not None:
         with closing(open_store(settings, store)) as opened:

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Depends, Header
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
-from api.bodies import MEDIA_TYPE as NDJSON
+from api.bulk import MEDIA_TYPE as NDJSON
 from api.negotiation import choose
 from kg import rdf
 from kg.audit import Report, audited, shacl_report

@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, now, parts
+from api.bodies import JsonRoute
 from api.negotiation import choose
 from api.problems import NotAcceptable, problem_of
 from api.routes.forecasts import forecasts_of
@@ -24,7 +25,7 @@ from kg.telemetry.history import PART_VALUES, Plan, Series
 from kg.telemetry.resolution import CUSTOM, Unresolved
 from kg.telemetry.series import Window
 
-router = APIRouter(tags=["telemetry"])
+router = APIRouter(tags=["telemetry"], route_class=JsonRoute)
 Service = Annotated[Parts, Depends(parts)]
 Gaps = Literal["null", "ffill", "linear", "drop"]
 Kind = Literal["actual", "forecast"]

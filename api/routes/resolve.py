@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 
 from api.assembly import Parts, now, parts
+from api.bodies import JsonRoute
 from api.problems import problem_of
 from api.selecting import Selection, selected
 from api.windows import window
@@ -19,7 +20,7 @@ from kg.errors import DrumlinError
 from kg.telemetry.formats import NDJSON
 from kg.telemetry.resolution import CUSTOM, Resolution, Unresolved
 
-router = APIRouter(tags=["telemetry"])
+router = APIRouter(tags=["telemetry"], route_class=JsonRoute)
 Service = Annotated[Parts, Depends(parts)]
 _LINES = 200  # that are written at one time
 

@@ -21,7 +21,7 @@ from api.assembly import Parts, parts
 from api.bodies import body_of
 from api.multipart import Part, parts_of
 from api.negotiation import choose, rdf_syntax, sent_syntax
-from api.problems import MethodRefused, NotAcceptable
+from api.problems import MethodRefused, NotAcceptable, unconditional
 from kg import rdf
 from kg.errors import InvalidIdentifier, PreconditionFailed, UnsupportedSyntax
 from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
@@ -149,6 +149,8 @@ def _expected(request: Request, service: Parts, graph: str | None) -> str | Unco
     """Turn If-Match and If-None-Match into what the store checks under its lock."""
     match, none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
     if match is None and none_match is None:
+        if graph is not None and service.settings.require_if_match:
+            raise unconditional()
         return ANY
     if graph is None:
         raise PreconditionFailed("a whole dataset has no ETag", hint="name one graph: ?graph=IRI or ?default")

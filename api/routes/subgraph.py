@@ -20,14 +20,13 @@ from api import bodies, writing
 from api.assembly import Parts, parts
 from api.negotiation import rdf_syntax, sent_syntax
 from api.parameters import known_only
-from api.problems import NotAcceptable
-from api.representations import CONTEXT_LINK, etag, headers_of, matches, neighbours, write_graph
+from api.problems import NotAcceptable, unconditional
+from api.representations import CONTEXT_LINK, digests_of, etag, headers_of, matches, neighbours, write_graph
 from kg import jsonld, patching, rdf
 from kg.errors import (
     InvalidDocument,
     InvalidInput,
     PreconditionFailed,
-    PreconditionRequired,
     ResourceGone,
     UnsupportedSyntax,
 )
@@ -67,20 +66,11 @@ EntityId = Annotated[str, Depends(entity_id)]
 _SUFFIXES = {each.suffix: each for each in rdf.SYNTAXES}
 
 
-def _digests(header: str) -> list[str]:
-    """Return the digests that an If-Match or If-None-Match header lists (weak marks and syntaxes are dropped)."""
-    found = (part.strip().removeprefix("W/").strip('"') for part in header.split(","))
-    return [each.partition("-")[0] for each in found if each]
-
-
 def _expected(service: Parts, iri: str, if_match: str | None, if_none_match: str | None) -> str | Unconditional | None:
     """Turn the conditional headers into what the store checks under its lock."""
     if if_match is None and if_none_match is None:
         if service.settings.require_if_match:
-            raise PreconditionRequired(
-                "this service takes a write only with If-Match or If-None-Match",
-                hint="send the ETag that you have read as If-Match, or If-None-Match: * to create",
-            )
+            raise unconditional()
         return ANY
     entry = service.subgraphs.live_entry(iri)
     current = entry.digest if entry else None
@@ -93,7 +83,7 @@ def _expected(service: Parts, iri: str, if_match: str | None, if_none_match: str
             raise PreconditionFailed(f"{iri} exists", detail={"digest": current})
         return None
     assert if_match is not None
-    if current is None or (if_match.strip() != "*" and current not in _digests(if_match)):
+    if current is None or (if_match.strip() != "*" and current not in digests_of(if_match)):
         raise PreconditionFailed(
             f"{iri} has changed since it was read", hint="read it again", detail={"digest": current}
         )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import bodies
+from api import bulk
 from api.assembly import Parts, parts
+from api.bodies import lines_of
 from api.parameters import known_only
 from api.routes.search import Filters, Tombstones
 from kg.search import Question
@@ -43,15 +44,18 @@ async def write_many(
     request: Request,
     service: Service,
     atomic: Annotated[bool, Query(description="All lines in one transaction, or none.")] = False,
+    content_type: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Write many graphs, one JSON object a line, and get one result a line, in order: outcome and digest, or the problem.
 
     A line is ``{"op": "put"|"delete"|"remove", "id": …, "document": …}``: ``delete`` leaves a tombstone, ``remove`` leaves nothing.
-    ``digest`` is what the graph must have now; ``owner`` says who writes (``user`` when absent). A line that fails does not stop
-    the others. With ``atomic`` the first problem is the answer, and nothing was written.
+    ``digest`` is what the graph must be now, as a digest or an ETag, null when it must not exist; ``owner`` says who writes (``user``
+    when absent). A line that fails does not stop the others. With ``atomic`` (at most 10,000 lines, 64 MiB) the first problem is the
+    answer, with the number of its ``line``, and nothing was written.
     """
-    lines = bodies.lines_of(request, service.settings.document_bytes + 4096)
+    bulk.check_type(content_type)
+    lines = lines_of(request, service.settings.document_bytes + 4096)
     if atomic:
-        batch = await bodies.together(lines)
-        return Response(await run_in_threadpool(bodies.write_together, service, batch), media_type=bodies.MEDIA_TYPE)
-    return Response(await bodies.results(service, lines), media_type=bodies.MEDIA_TYPE)
+        batch = await bulk.together(lines)
+        return Response(await run_in_threadpool(bulk.write_together, service, batch), media_type=bulk.MEDIA_TYPE)
+    return Response(await bulk.results(service, lines), media_type=bulk.MEDIA_TYPE)

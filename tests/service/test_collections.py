@@ -74,7 +74,7 @@ def test_bulk_results_come_in_order_and_a_bad_line_stops_no_other(http: httpx.Cl
     )
     outcomes = [each.get("outcome") or each["problem"]["status"] for each in results]
     assert outcomes[:4] == ["created", 422, 422, "created"]
-    assert outcomes[4:] == ["unchanged", "replaced", 422]
+    assert outcomes[4:] == ["unchanged", "deleted", 422]
     assert http.get(f"/subgraph/forecast/{first}").status_code == 410
     assert http.get(f"/subgraph/forecast/{second}").status_code == 200
 

@@ -414,7 +414,7 @@ def test_include_follows_only_what_it_names(http: httpx.Client) -> None:
 
 
 def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
-    """With require_if_match a blind write is refused with 428, and one that says what it expects is taken."""
+    """With require_if_match a blind write, alone, in a line or by the Graph Store Protocol, is 428; one that says what it expects is taken."""
     with (
         serving("--store", str(tmp_path / "store"), environment={"DRUMLIN_REQUIRE_IF_MATCH": "true"}) as strict,
         httpx.Client(base_url=strict.url) as http,
@@ -425,6 +425,17 @@ def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
         assert created.status_code == 201
         assert http.delete("/subgraph/forecast/a").status_code == 428
         assert http.delete("/subgraph/forecast/a", headers={"If-Match": created.headers["ETag"]}).status_code == 204
+        assert patch(http, "/subgraph/forecast/a", "{}", MERGE).status_code == 410
+        line = {"op": "put", "id": "forecast/a", "document": forecast("a")}
+        sent = [line, {**line, "digest": None}, {"op": "delete", "id": "forecast/a"}, {**line, "owner": "dump"}]
+        content = b"\n".join(json.dumps(each).encode() for each in sent)
+        answer = http.post("/subgraphs", content=content, headers={"Content-Type": "application/x-ndjson"})
+        told = [json.loads(each) for each in answer.text.splitlines()]
+        assert [each.get("outcome") or each["problem"]["status"] for each in told] == [428, "created", 428, 409]
+        for method in ("PUT", "POST", "DELETE"):
+            headers = {"Content-Type": "text/turtle"}
+            blind = http.request(method, "/store?graph=http://example.org/g", content=b"", headers=headers)
+            assert blind.status_code == 428, method
 
 
 @pytest.mark.parametrize(

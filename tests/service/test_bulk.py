@@ -1,0 +1,148 @@
+"""Many writes in one request over a listening server: in order, each on its own or all together, in bounded memory."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import zstandard
+
+from tests.service.conftest import BASE, Service
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+MANY = 2_500
+"""More than two batches."""
+
+
+def _line(name: str, op: str = "put", **more: Any) -> dict[str, Any]:
+    document = {"document": {"id": f"{BASE}/id/domain/{name}", "type": "Domain", "name": name}} if op == "put" else {}
+    return {"op": op, "id": f"domain/{name}", **document, **more}
+
+
+def _body(*lines: dict[str, Any] | bytes) -> bytes:
+    return b"\n".join(each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines)
+
+
+def _told(answer: httpx.Response) -> list[dict[str, Any]]:
+    assert answer.status_code == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def _send(http: httpx.Client, *lines: dict[str, Any] | bytes) -> list[Any]:
+    told = _told(http.post("/subgraphs", content=_body(*lines), headers=NDJSON))
+    return [each.get("outcome") or each["problem"]["status"] for each in told]
+
+
+@pytest.fixture
+def name() -> str:
+    """A name that no other test uses."""
+    return uuid.uuid4().hex
+
+
+def test_many_lines_are_answered_in_order_whatever_is_between(http: httpx.Client, name: str) -> None:
+    """Thousands of lines, over several batches, a bad one and a double one among them: each result stands where its line stood."""
+    lines: list[dict[str, Any] | bytes] = [_line(f"{name}-{number}") for number in range(MANY)]
+    lines[1_200] = b"{"
+    lines[2_100] = _line(f"{name}-5", "delete")
+
+    told = _told(http.post("/subgraphs", content=_body(*lines), headers=NDJSON))
+
+    outcomes = [each.get("outcome") or each["problem"]["status"] for each in told]
+    assert (outcomes.pop(1_200), outcomes.pop(2_099)) == (422, "deleted")
+    assert set(outcomes) == {"created"}
+    ids = [each.get("id", "").rpartition("-")[2] for each in told]
+    assert ids == ["" if place == 1_200 else "5" if place == 2_100 else str(place) for place in range(MANY)]
+    assert http.get(f"/subgraph/domain/{name}-5").status_code == 410
+
+
+def test_outcomes_are_what_a_reader_sees(http: httpx.Client, name: str) -> None:
+    """Deleting is ``deleted``, writing over a tombstone is ``created``, removing what is not there is no write."""
+    put, delete, remove = _line(name), _line(name, "delete"), _line(name, "remove")
+
+    assert _send(http, put, put, delete, delete, put, remove, remove) == [
+        *("created", "unchanged", "deleted", 410, "created", "removed", "unchanged")
+    ]
+
+
+def test_a_line_names_what_must_be_there(http: httpx.Client, name: str) -> None:
+    """``digest`` is a digest or an ETag as it was read; null creates only, also over a tombstone; a stale one is 412 and writes nothing."""
+    assert _send(http, _line(name, digest=None), _line(name, digest=None)) == ["created", 412]
+    etag = http.get(f"/subgraph/domain/{name}.ttl").headers["ETag"]
+    other = _line(name, digest=etag)
+    other["document"]["name"] = "another"
+    assert _send(http, other, other) == ["replaced", 412]
+    assert _send(http, _line(name, "delete", digest=etag), _line(name, "remove", digest=etag)) == [412, 412]
+    assert _send(http, _line(name, "delete"), _line(name, digest=None)) == ["deleted", "created"]
+
+
+def test_an_atomic_request_tells_which_line_is_wrong(http: httpx.Client, name: str) -> None:
+    """The problem bears the number of its line, and nothing was written; too many bytes are told with the limit."""
+    for bad in (b"x", _line(name), _line(f"{name}-2", "fly"), _line(f"{name}-3", "delete"), _line("", "put")):
+        refused = http.post("/subgraphs?atomic=true", content=_body(_line(name), bad), headers=NDJSON)
+        assert (refused.status_code >= 400, refused.json()["line"]) == (True, 2), refused.text
+    assert http.get(f"/subgraph/domain/{name}").status_code == 404
+    large = b" " * 1_000_000 + b"{}\n"
+    answer = http.post("/subgraphs?atomic=true", content=large * 70, headers=NDJSON)
+    assert (answer.status_code, "67,108,864 bytes" in answer.json()["detail"]) == (413, True)
+    assert "10,000 lines" in http.post("/subgraphs?atomic=true", content=b"{}\n" * 10_001, headers=NDJSON).text
+
+
+def test_what_is_not_lines_of_json_is_refused(http: httpx.Client, name: str) -> None:
+    """A body of another type is 415 and is not read; lines of JSON under another name are taken."""
+    for sent in ("text/csv", "application/x-www-form-urlencoded", ""):
+        answer = http.post("/subgraphs", content=_body(_line(name)), headers={"Content-Type": sent} if sent else {})
+        assert (answer.status_code, "application/x-ndjson" in answer.json()["offered"]) == (415, True)
+    sent_as_json = http.post("/subgraphs", content=_body(_line(name)), headers={"Content-Type": "application/json"})
+    assert _told(sent_as_json)[0]["outcome"] == "created"
+
+
+@pytest.mark.parametrize(("coding", "packed"), [("gzip", gzip.compress), ("zstd", zstandard.compress)])
+def test_a_packed_body_is_read_and_a_broken_one_told(http: httpx.Client, name: str, coding: str, packed: Any) -> None:
+    """Both codings that are given are taken; one that ends too early keeps what was written and says so in its last line."""
+    lines = [_line(f"{name}-{number}") for number in range(50)]
+    whole = packed(_body(*lines, b"")) + packed(_body(*lines[:20]))
+    headers = {**NDJSON, "Content-Encoding": coding}
+    assert len(_told(http.post("/subgraphs", content=whole, headers=headers))) == 70
+    *told, last = _told(http.post("/subgraphs", content=whole[:-2], headers=headers))
+    assert [each["outcome"] for each in told][:50] == ["unchanged"] * 50
+    assert last["problem"]["status"] == 422
+    other = http.post("/subgraphs", content=whole, headers={**NDJSON, "Content-Encoding": "br"})
+    assert (other.status_code, coding in other.json()["offered"]) == (415, True)
+
+
+def test_an_owner_is_a_name_that_every_answer_can_bear(http: httpx.Client, name: str) -> None:
+    """An owner in any script can be read back from the header; one with control characters is refused and not stored."""
+    assert _send(http, _line(name, owner="kubernetes:南京 1")) == ["created"]
+    read = http.get(f"/subgraph/domain/{name}")
+    assert (read.status_code, read.headers["X-Drumlin-Owner"]) == (200, "kubernetes:%E5%8D%97%E4%BA%AC%201")
+    assert http.get("/subgraphs", params={"owner": "kubernetes:南京 1"}).json()["items"][0]["name"] == name
+    refused = [_line(f"{name}-{number}", owner=bad) for number, bad in enumerate(("a\r\nX: 1", "\0", "", "x" * 201))]
+    assert _send(http, *refused) == [422] * 4
+
+
+def _most(service: Service) -> int:
+    """Return the most memory that the service has had since its count was set back, in bytes."""
+    status = Path(f"/proc/{service.process.pid}/status").read_text(encoding="ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
+
+
+def test_large_lines_and_bodies_do_not_pile_up(service: Service, http: httpx.Client) -> None:
+    """40 MB of lines, all refused, take a few batches of memory; a JSON body that is too large is 413 and is not kept."""
+    Path(f"/proc/{service.process.pid}/clear_refs").write_text("5", encoding="ascii")
+    before = _most(service)
+
+    def lines() -> Iterator[bytes]:
+        bad = b'{"op": "put", "id": "domain/x", "document": "' + b"y" * 1_000_000 + b'"}\n'
+        yield from (bad for _ in range(40))
+
+    assert len(_told(http.post("/subgraphs", content=lines(), headers=NDJSON))) == 40
+    for path in ("/resolve", "/history"):
+        answer = http.post(path, json={"entities": ["x" * 5_000_000], "metrics": ["cpu_usage"]})
+        assert (answer.status_code, "4,194,304" in answer.json()["detail"]) == (413, True)
+    assert _most(service) - before < 40_000_000

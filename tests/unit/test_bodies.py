@@ -1,0 +1,88 @@
+"""Bodies that come compressed: read in pieces of bounded size, whatever they unfold to."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import AsyncIterator
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.requests import Request
+
+from api.bodies import _PIECE, body_of, content
+from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
+
+
+def _request(chunks: list[bytes], encoding: str = "gzip") -> Request:
+    messages = iter(
+        [{"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks]
+        + [{"type": "http.request", "body": b"", "more_body": False}]
+    )
+
+    async def receive() -> dict[str, object]:
+        return next(messages)
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-encoding", encoding.encode())]}
+    return Request(scope, receive)
+
+
+def _read(request: Request, limit: int = 1 << 20) -> bytes:
+    return asyncio.run(body_of(request, limit))
+
+
+PACKED = {"gzip": gzip.compress, "zstd": zstandard.compress}
+
+
+@given(
+    members=st.lists(st.binary(max_size=200).map(lambda part: part * 1000), min_size=1, max_size=3),
+    size=st.integers(1, 9000),
+    coding=st.sampled_from(sorted(PACKED)),
+)
+def test_any_body_arrives_as_it_was_before_it_was_packed(members: list[bytes], size: int, coding: str) -> None:
+    """However it is cut on the way, and of however many members or frames it is made."""
+    packed = b"".join(PACKED[coding](each) for each in members)
+    chunks = [packed[at : at + size] for at in range(0, len(packed), size)]
+
+    assert _read(_request(chunks, coding)) == b"".join(members)
+
+
+@pytest.mark.parametrize(("coding", "most"), [("gzip", _PIECE), ("zstd", 8 << 20)])
+def test_a_body_that_unfolds_without_end_is_too_large(coding: str, most: int) -> None:
+    """The limit is that of the unpacked body, and no piece is larger than it must be."""
+    packed = PACKED[coding](bytes(50 << 20))
+
+    async def largest(pieces: AsyncIterator[bytes]) -> int:
+        return max([len(each) async for each in pieces])
+
+    request = _request([packed], coding)
+    assert asyncio.run(largest(content(request, request.stream()))) <= most
+    with pytest.raises(TooLarge):
+        _read(_request([packed], coding))
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_a_body_that_is_not_packed_so_is_refused(coding: str) -> None:
+    """What is not what its header says, or is cut, is an error of the client's."""
+    for body in (b"plain text", PACKED[coding](b"cut short")[:-9], b""):
+        with pytest.raises(InvalidDocument):
+            _read(_request([body] if body else [], coding))
+
+
+def test_a_zstd_body_that_asks_for_a_large_window_is_refused() -> None:
+    """A frame may not make its reader keep more than 8 MB of what came before."""
+    parameters = zstandard.ZstdCompressionParameters.from_level(3, window_log=27, enable_ldm=True)
+    packer = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+
+    with pytest.raises(InvalidDocument):
+        _read(_request([packer.compress(b"x" * 1000) + packer.flush()], "zstd"))
+
+
+def test_another_encoding_is_refused_by_name() -> None:
+    """Encodings that are not offered are named, with those that are."""
+    with pytest.raises(UnsupportedSyntax) as caught:
+        _read(_request([b"x"], "br"))
+
+    assert caught.value.detail["offered"] == ["gzip", "zstd", "identity"]
