@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from kg.client import calls
 from kg.client.calls import Call
-from kg.client.operation import operation
+from kg.client.carrying import Carrier
+from kg.client.operation import composed, operation
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.store.protocol import GraphWrite
+
+if TYPE_CHECKING:
+    from kg.client.series import Series
 
 Values = str | Sequence[str] | None
 
@@ -101,6 +106,7 @@ def _apply(writes: Sequence[GraphWrite], *, atomic: bool = False) -> Call[list[d
 class Asking:
     """Operations of both clients."""
 
+    _carrier: Carrier
     sparql = operation(calls.sparql)
     search = operation(_search)
     queries = operation(calls.queries)
@@ -114,3 +120,56 @@ class Asking:
     ready = operation(calls.ready)
     about = operation(calls.about)
     apply = operation(_apply)
+
+    @composed
+    async def history(
+        self,
+        /,
+        entities: str | Sequence[str] | None = None,
+        metrics: str | Sequence[str] = (),
+        *,
+        last: str | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        step: str = "auto",
+        gaps: str = "null",
+        datasource: str | None = None,
+        via: Literal["service", "direct"] = "service",
+        progress: Callable[[int], None] | None = None,
+        **selection: str,
+    ) -> Series:
+        """Fetch series: a long table with ``.queries .coverage .gaps .warnings``; ``progress`` is told how many have come.
+
+        Without ``entities``, ``type`` (and ``namespace``) or ``sparql`` selects them; ``query`` is PromQL of your own, limited to each.
+        ``kind="forecast"`` returns what was predicted: in the window, or the whole newest forecast when there is none.
+        ``via="direct"``: the service only resolves, and this process asks the datasources that stand in its own ``drumlin.toml``.
+
+        Raises ``ResourceNotFound`` for an unknown entity or metric, ``InvalidInput`` for a window, step or selection that cannot be,
+        ``TooLarge`` for too much, ``SourceUnavailable`` when no series could be had, ``InvalidDocument`` when the answer is cut.
+        ``AsyncClient`` reads in a thread, where ``progress`` is called too.
+        """
+        from kg.client import telemetry
+
+        window = {"last": last, "start": start, "end": end, "step": step, "gaps": gaps, "datasource": datasource}
+        names = entities and many(entities)
+        options = {**window, **selection, "via": via}
+        return await telemetry.history(self._carrier, names, many(metrics), options, progress)
+
+    @composed
+    async def save_history(
+        self,
+        /,
+        path: str | Path,
+        entities: str | Sequence[str] | None,
+        metrics: str | Sequence[str],
+        *,
+        progress: Callable[[int], None] | None = None,
+        **options: str,
+    ) -> None:
+        """Fetch series into a file (.parquet, .arrow, .csv, .ndjson) as they come, however many there are; options as for ``history``.
+
+        ``progress`` is told how many bytes have been written. Raises what ``history`` raises; then there is no file.
+        """
+        from kg.client import telemetry
+
+        await telemetry.save(self._carrier, Path(path), entities and many(entities), many(metrics), progress, options)

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from kg import errors, jsonld
+from kg import jsonld
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
-from kg.errors import DrumlinError
 from kg.rdf import Syntax, syntax_named
 from kg.store.protocol import GraphWrite, Row
 
@@ -25,7 +24,10 @@ HISTORY_SECONDS = 900.0
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request and the reading of its answer. ``seconds`` is how long an answer may take; None takes the client's own."""
+    """A request and the reading of its answer. ``seconds`` is how long it may be silent; None takes the client's own.
+
+    ``repeatable``: it may be done twice, so it is sent again when the connection broke and nobody knows whether it was done.
+    """
 
     method: str
     path: str
@@ -35,72 +37,6 @@ class Call(Generic[T]):
     content: bytes | None = None
     seconds: float | None = None
     repeatable: bool = True
-
-
-_ACCESS = "the service asks for no token, so a proxy in front of it does: does it know this one, and may it do this?"
-
-
-def raise_for_problem(response: httpx.Response) -> None:
-    """Raise the error that the service raised, told by its problem document (RFC 9457)."""
-    if response.is_redirect and response.status_code != 303:  # that leads to a document of the service's own
-        to = response.headers["Location"].partition("?")[0]
-        raise errors.SourceUnavailable(f"{response.request.url.path} leads elsewhere: {to}", hint=_ACCESS)
-    if response.status_code < 400:
-        return
-    try:
-        body = msgspec.json.decode(response.content)
-    except msgspec.DecodeError:
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
-    message = str(
-        body.get("detail") or f"{response.request.method} {response.request.url.path}: HTTP {response.status_code}"
-    )
-    if response.status_code in (401, 403) and "type" not in body:
-        raise errors.SourceUnavailable(message, hint=_ACCESS, detail={"status": response.status_code})
-    raise _error(str(body.get("type", "")), message, body, response.status_code)
-
-
-def error_of(problem: Mapping[str, Any]) -> DrumlinError:
-    """Return the error that a problem document tells of."""
-    return _error(
-        str(problem.get("type", "")), str(problem.get("detail", "")), problem, int(problem.get("status", 500))
-    )
-
-
-_BY_STATUS: Mapping[int, type[DrumlinError]] = {
-    404: errors.ResourceNotFound,
-    409: errors.Conflict,
-    410: errors.ResourceGone,
-    412: errors.PreconditionFailed,
-    413: errors.TooLarge,
-    415: errors.UnsupportedSyntax,
-    422: errors.InvalidInput,
-    429: errors.Throttled,
-    502: errors.SourceUnavailable,
-    503: errors.StoreUnavailable,
-    504: errors.SourceUnavailable,
-}
-
-
-def _error(kind: str, message: str, body: Mapping[str, Any], status: int) -> DrumlinError:
-    if body.get("violations"):
-        found = tuple(errors.Violation(**{"path": None, "value": None, **each}) for each in body["violations"])
-        return errors.ShapeViolation(found)
-    name = "".join(part.capitalize() for part in kind.rpartition("/")[2].split("-"))
-    known = getattr(errors, name, None)
-    special = known in (errors.GraphOwned, errors.ShapeViolation)
-    chosen = (
-        known
-        if isinstance(known, type) and issubclass(known, DrumlinError) and not special
-        else _BY_STATUS.get(status, DrumlinError)
-    )
-    detail = {key: value for key, value in body.items() if key not in ("type", "title", "detail", "hint", "instance")}
-    error: DrumlinError = chosen(message, hint=body.get("hint"))
-    error.detail.update(detail)
-    if isinstance(error, errors.QueryRejected):
-        error.reason = str(error.detail.pop("reason", error.reason))
-    return error
 
 
 def in_path(id_or_iri: str) -> str:
@@ -133,7 +69,8 @@ def put_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str
     """Create or replace one entity's graph; reads the new ETag."""
     content, media_type = _content(document, syntax)
     headers = {"Content-Type": media_type, **({"If-Match": if_match} if if_match else {})}
-    return Call("PUT", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content)
+    again = if_match is None  # what was done has another ETag
+    return Call("PUT", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content, repeatable=again)
 
 
 def create_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str) -> Call[str]:
@@ -146,7 +83,7 @@ def create_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: 
 def delete_subgraph(id: str, if_match: str | None) -> Call[None]:
     """Delete one entity; a tombstone remains."""
     headers = {"If-Match": if_match} if if_match else {}
-    return Call("DELETE", f"/subgraph/{in_path(id)}", _nothing, headers=headers)
+    return Call("DELETE", f"/subgraph/{in_path(id)}", _nothing, headers=headers, repeatable=False)
 
 
 def _content(document: Mapping[str, Any] | str | bytes, syntax: str) -> tuple[bytes, str]:
@@ -160,10 +97,23 @@ def _etag(response: httpx.Response) -> str:
     return str(response.headers["ETag"])
 
 
-def list_subgraphs(**filters: Any) -> Call[dict[str, Any]]:
-    """List entities: one page of ``items`` and the cursor ``next``."""
+class Page(NamedTuple):
+    """Some of what is listed, and the call for those after them; None at the end."""
+
+    items: list[dict[str, Any]]
+    following: Call[Page] | None
+
+
+def list_subgraphs(**filters: Any) -> Call[Page]:
+    """List entities, page by page."""
+
+    def read(response: httpx.Response) -> Page:
+        body = _json(response)
+        after = body.get("next")
+        return Page(body["items"], list_subgraphs(**{**filters, "after": after}) if after else None)
+
     return Call(
-        "GET", "/subgraphs", _json, params={key: value for key, value in filters.items() if value not in (None, "")}
+        "GET", "/subgraphs", read, params={key: value for key, value in filters.items() if value not in (None, "")}
     )
 
 
@@ -254,10 +204,14 @@ def search(text: str, filters: Mapping[str, Any], **options: Any) -> Call[dict[s
     )
 
 
+SILENCE_SECONDS = 60.0
+"""How long the feed may say nothing: the service says something every 15 s."""
+
+
 def changes(since: str | None, filters: Mapping[str, Any]) -> Call[None]:
     """Follow the changes of the graph; the client reads the stream itself."""
     headers = {"Accept": "text/event-stream", **({"Last-Event-ID": since} if since is not None else {})}
-    return Call("GET", "/events", _nothing, params=_given(filters), headers=headers)
+    return Call("GET", "/events", _nothing, params=_given(filters), headers=headers, seconds=SILENCE_SECONDS)
 
 
 def patch_subgraph(id: str, patch: Mapping[str, Any] | str, if_match: str | None) -> Call[str]:

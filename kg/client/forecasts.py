@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import httpx
 import msgspec
 
 from kg.client.calls import Call
+from kg.client.carrying import Carrier
+from kg.client.operation import Awaiting, Blocking, composed, operation
 from kg.errors import InvalidDocument
 
 if TYPE_CHECKING:
@@ -16,7 +19,6 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-    from kg.client import AsyncClient, Client
     from kg.client.series import Series
 
     Table: TypeAlias = pyarrow.Table | pandas.DataFrame | polars.DataFrame
@@ -25,105 +27,7 @@ Of = tuple[str, str]
 """An entity (short id or IRI) and one of its metrics."""
 
 
-class Forecasts:
-    """The forecasts of a service: ``client.forecasts``."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def save(
-        self,
-        table: Table,
-        *,
-        of: Of,
-        model: str,
-        horizon: str,
-        step: str,
-        trained: tuple[str, str] | None = None,
-        query: str | None = None,
-        datasource: str | None = None,
-    ) -> dict[str, Any]:
-        """Store the points of a forecast and register it; returns ``id``, ``path`` and what the graph says.
-
-        ``table`` has ``ds`` (UTC), ``y`` and optionally quantiles ``q0.1`` …; ``trained`` is the window of its history, ``query`` what
-        that was asked with. Raises ``InvalidDocument`` for other tables, ``ResourceNotFound`` for an unknown entity or metric.
-        """
-        return self._client.run(_save(table, of, model, horizon, step, trained, query, datasource))
-
-    def list(self, of: Of) -> list[dict[str, Any]]:
-        """Return the forecasts of a metric, the newest first; ``revisionOf`` names the one that each follows."""
-        return self._client.run(_list(of))
-
-    def delete(self, of: Of, id: str) -> dict[str, Any]:
-        """Delete a forecast with its points in Parquet; returns what it was. Raises ``ResourceNotFound``."""
-        return self._client.run(_delete(of, id))
-
-    def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
-        """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
-        return self._client.run(_points(of, id)).table
-
-    def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
-        """Compare a forecast with what came since: ``points``, ``mae`` (in the metric's unit), ``mape`` (%), and the joined ``table``.
-
-        Raises ``MetricMissing`` when nothing of its time has come yet.
-        """
-        predicted = self._client.run(_points(of, id))
-        return _compared(predicted, self._client.history(*of, **_window(predicted)))
-
-    def seasonal(
-        self, of: Of, *, last: str = "28d", end: str | None = None, horizon: str = "1d", step: str = "5m"
-    ) -> dict[str, Any]:
-        """Forecast a metric by its values at the same time of earlier weeks (or days), and save it: a baseline to beat.
-
-        It learns from the ``last`` so much before ``end`` (now), and predicts what follows.
-        """
-        return self.save(**_baseline(of, self._client.history(*of, last=last, end=end, step=step), horizon, step))
-
-
-class AsyncForecasts:
-    """The asynchronous twin of ``Forecasts``."""
-
-    def __init__(self, client: AsyncClient) -> None:
-        self._client = client
-
-    async def save(
-        self,
-        table: Table,
-        *,
-        of: Of,
-        model: str,
-        horizon: str,
-        step: str,
-        trained: tuple[str, str] | None = None,
-        query: str | None = None,
-        datasource: str | None = None,
-    ) -> dict[str, Any]:
-        """Store the points of a forecast and register it; see ``Forecasts.save``."""
-        return await self._client.run(_save(table, of, model, horizon, step, trained, query, datasource))
-
-    async def list(self, of: Of) -> list[dict[str, Any]]:
-        """Return the forecasts of a metric, the newest first."""
-        return await self._client.run(_list(of))
-
-    async def delete(self, of: Of, id: str) -> dict[str, Any]:
-        """Delete a forecast with its points in Parquet; see ``Forecasts.delete``."""
-        return await self._client.run(_delete(of, id))
-
-    async def points(self, of: Of, id: str | None = None) -> pyarrow.Table:
-        """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
-        return (await self._client.run(_points(of, id))).table
-
-    async def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
-        """Compare a forecast with what came since; see ``Forecasts.compare``."""
-        predicted = await self._client.run(_points(of, id))
-        return _compared(predicted, await self._client.history(*of, **_window(predicted)))
-
-    async def seasonal(
-        self, of: Of, *, last: str = "28d", end: str | None = None, horizon: str = "1d", step: str = "5m"
-    ) -> dict[str, Any]:
-        """Forecast a metric by its values at the same time of earlier weeks, and save it; see ``Forecasts.seasonal``."""
-        history = await self._client.history(*of, last=last, end=end, step=step)
-        return await self.save(**_baseline(of, history, horizon, step))
+Listed = list[dict[str, Any]]
 
 
 class _Points(NamedTuple):
@@ -133,14 +37,21 @@ class _Points(NamedTuple):
 
 def _save(
     table: Table,
+    *,
     of: Of,
     model: str,
     horizon: str,
     step: str,
-    trained: tuple[str, str] | None,
-    query: str | None,
-    datasource: str | None,
+    trained: tuple[str, str] | None = None,
+    query: str | None = None,
+    datasource: str | None = None,
 ) -> Call[dict[str, Any]]:
+    """Store the points of a forecast and register it; returns ``id``, ``path`` and what the graph says.
+
+    ``table`` has ``ds`` (UTC), ``y`` and optionally quantiles ``q0.1`` …; ``trained`` is the window of its history, ``query`` what
+    that was asked with. Raises ``InvalidDocument`` for other tables, ``ResourceNotFound`` for an unknown entity or metric. It is not
+    repeated by itself.
+    """
     params: dict[str, Any] = {"entity": of[0], "metric": of[1], "model": model, "horizon": horizon, "step": step}
     if trained:
         params |= {"trainedFrom": trained[0], "trainedTo": trained[1]}
@@ -148,18 +59,71 @@ def _save(
     return Call("POST", "/forecasts", _json, params=params, content=_written(table), repeatable=False)
 
 
-def _list(of: Of) -> Call[list[dict[str, Any]]]:
+def _list(of: Of) -> Call[Listed]:
+    """Return the forecasts of a metric, the newest first; ``revisionOf`` names the one that each follows.
+
+    Raises ``ResourceNotFound`` for an unknown entity.
+    """
     params = {"entity": of[0], "metric": of[1], "limit": "1000"}
     return Call("GET", "/forecasts", lambda response: _json(response)["items"], params=params)
 
 
 def _delete(of: Of, id: str) -> Call[dict[str, Any]]:
-    return Call("DELETE", "/forecasts", _json, params={"entity": of[0], "metric": of[1], "id": id})
+    """Delete a forecast with its points in Parquet; returns what it was. Raises ``ResourceNotFound``."""
+    return Call("DELETE", "/forecasts", _json, params={"entity": of[0], "metric": of[1], "id": id}, repeatable=False)
 
 
-def _points(of: Of, id: str | None) -> Call[_Points]:
+def _points(of: Of, id: str | None = None) -> Call[pyarrow.Table]:
+    """Return the points of a forecast (the newest when none is named); raises ``ResourceNotFound``."""
+    return replace(_predicted(of, id), read=lambda response: _read(response).table)
+
+
+def _predicted(of: Of, id: str | None) -> Call[_Points]:
     params: Mapping[str, Any] = {"entity": of[0], "metric": of[1], **({"id": id} if id else {})}
     return Call("GET", "/forecasts/points", _read, params=params)
+
+
+class _Operations:
+    _carrier: Carrier
+    save = operation(_save)
+    list = operation(_list)
+    delete = operation(_delete)
+    points = operation(_points)
+
+    @composed
+    async def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
+        """Compare a forecast with what came since: ``points``, ``mae`` (in the metric's unit), ``mape`` (%), and the joined ``table``.
+
+        Raises ``ResourceNotFound`` when there is no such forecast, ``MetricMissing`` when nothing of its time has come yet.
+        """
+        predicted = await self._carrier.run(_predicted(of, id))
+        return _compared(predicted, await _history(self._carrier, of, **_window(predicted)))
+
+    @composed
+    async def seasonal(
+        self, of: Of, *, last: str = "28d", end: str | None = None, horizon: str = "1d", step: str = "5m"
+    ) -> dict[str, Any]:
+        """Forecast a metric by its values at the same time of earlier weeks (or days), and save it: a baseline to beat.
+
+        It learns from the ``last`` so much before ``end`` (now), and predicts what follows. Raises what ``Client.history`` raises, and
+        ``InvalidInput`` for too short a history.
+        """
+        history = await _history(self._carrier, of, last=last, end=end, step=step)
+        return await self._carrier.run(_save(**_baseline(of, history, horizon, step)))
+
+
+class Forecasts(Blocking, _Operations):
+    """The forecasts of a service: ``client.forecasts``."""
+
+
+class AsyncForecasts(Awaiting, _Operations):
+    """The asynchronous twin of ``Forecasts``."""
+
+
+async def _history(carrier: Carrier, of: Of, **window: str | None) -> Series:
+    from kg.client import telemetry
+
+    return await telemetry.history(carrier, [of[0]], [of[1]], window)
 
 
 def _window(predicted: _Points) -> dict[str, Any]:

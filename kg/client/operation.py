@@ -1,96 +1,117 @@
-"""One definition of an operation for both clients: the function that makes its call is the method, awaited or not.
+"""One definition of an operation for both clients, as a function; with ``Client`` it answers at once, with ``AsyncClient`` it is awaited.
 
 ``search = operation(calls.search)`` in a class that both clients share gives ``client.search(…)`` the parameters, types and docstring of
-``calls.search``; it returns what the call reads with ``Client``, and an awaitable of it with ``AsyncClient``.
+``calls.search``; ``operation_on`` passes a handle's id. What takes several calls is an ``async def`` with ``@composed``, what comes piece
+by piece one that yields, with ``@iterated``; with ``Client`` they are a plain method and a plain iterator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import update_wrapper
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from types import MethodType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from kg.client.calls import Call
+from kg.client.carrying import Carrier, each, finished
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Blocking(Protocol):
-    """What carries out a call and waits for it."""
+class Blocking:
+    """``Client``, and what it hands out: operations answer at once."""
 
-    def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
-
-
-class Awaiting(Protocol):
-    """What carries out a call when it is awaited."""
-
-    async def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
-        raise NotImplementedError
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
 
 
-class operation(Generic[P, T]):  # noqa: N801 - it is used like property
-    """A method of both clients, made of the function that makes its call."""
+class Awaiting:
+    """``AsyncClient``, and what it hands out: operations are awaited."""
 
-    def __init__(self, call: Callable[P, Call[T]]) -> None:
-        self._call = call
-        self.__doc__ = call.__doc__
-
-    @overload
-    def __get__(self, client: Blocking, kind: type[Any]) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: Awaiting, kind: type[Any]) -> Callable[P, Awaitable[T]]: ...
-    @overload
-    def __get__(self, client: None, kind: type[Any]) -> operation[P, T]: ...
-    def __get__(self, client: Any, kind: type[Any]) -> Any:
-        """Bind to a client."""
-        if client is None:
-            return self
-
-        def carried_out(*given: P.args, **named: P.kwargs) -> Any:
-            return client.run(self._call(*given, **named))
-
-        return update_wrapper(carried_out, self._call)
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
 
 
-class Handle:
-    """One thing at a service, named by ``id``, in the hands of a client."""
+class BlockingHandle(Blocking):
+    """One thing at a service, named by ``id``, in the hands of a ``Client``."""
 
-    def __init__(self, client: Any, id: str) -> None:
-        self._client = client
+    def __init__(self, carrier: Carrier, id: str) -> None:
+        super().__init__(carrier)
         self.id = id
 
 
-class BlockingHandle(Handle):
-    """A handle of ``Client``."""
+class AwaitingHandle(Awaiting):
+    """One thing at a service, named by ``id``, in the hands of an ``AsyncClient``."""
+
+    def __init__(self, carrier: Carrier, id: str) -> None:
+        super().__init__(carrier)
+        self.id = id
 
 
-class AwaitingHandle(Handle):
-    """A handle of ``AsyncClient``."""
+class method(Generic[P, T]):  # noqa: N801 - it is used like property
+    """A method of both clients, or of both kinds of handle; ``bind`` gives the function that makes its call, or its steps."""
 
-
-class operation_on(Generic[P, T]):  # noqa: N801 - it is used like property
-    """A method of both kinds of handle, made of the function that makes its call, whose first parameter is the handle's id."""
-
-    def __init__(self, call: Callable[Concatenate[str, P], Call[T]]) -> None:
-        self._call = call
-        self.__doc__ = call.__doc__
+    def __init__(self, defined: Callable[..., Any], bind: Callable[[Any], Callable[P, Any]]) -> None:
+        self._bind = bind
+        self.__doc__ = defined.__doc__
 
     @overload
-    def __get__(self, handle: BlockingHandle, kind: type[Any]) -> Callable[P, T]: ...
+    def __get__(self, owner: Blocking, kind: type[Any]) -> Callable[P, T]: ...
     @overload
-    def __get__(self, handle: AwaitingHandle, kind: type[Any]) -> Callable[P, Awaitable[T]]: ...
+    def __get__(self, owner: Awaiting, kind: type[Any]) -> Callable[P, Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, handle: None, kind: type[Any]) -> operation_on[P, T]: ...
-    def __get__(self, handle: Any, kind: type[Any]) -> Any:
-        """Bind to a handle."""
-        if handle is None:
+    def __get__(self, owner: None, kind: type[Any]) -> method[P, T]: ...
+    def __get__(self, owner: Any, kind: type[Any]) -> Any:
+        """Bind to its owner."""
+        if owner is None:
             return self
+        bound = self._bind(owner)
 
         def carried_out(*given: P.args, **named: P.kwargs) -> Any:
-            return handle._client.run(self._call(handle.id, *given, **named))  # noqa: SLF001 - the handle is the owner
+            made = bound(*given, **named)
+            steps = owner._carrier.run(made) if isinstance(made, Call) else made  # noqa: SLF001 - it is a part of its owner
+            return finished(steps) if isinstance(owner, Blocking) else steps
 
-        return update_wrapper(carried_out, self._call)
+        return update_wrapper(carried_out, bound)
+
+
+def operation(call: Callable[P, Call[T]]) -> method[P, T]:
+    """Make a method of the function that makes its call."""
+    return method(call, lambda _: call)
+
+
+def operation_on(call: Callable[Concatenate[str, P], Call[T]]) -> method[P, T]:
+    """Make a handle's method of the function that makes its call, whose first parameter is the handle's id."""
+    return method(call, lambda handle: MethodType(call, handle.id))
+
+
+def composed(steps: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> method[P, T]:
+    """Make a method of a coroutine that carries out several calls by its owner's carrier."""
+    return method(steps, lambda owner: MethodType(steps, owner))
+
+
+class iterated(Generic[P, T]):  # noqa: N801 - it is used like property
+    """A method of both clients whose answer comes piece by piece, made of an asynchronous generator over its owner's carrier."""
+
+    def __init__(self, items: Callable[Concatenate[Any, P], AsyncGenerator[T, None]]) -> None:
+        self._items = items
+        self.__doc__ = items.__doc__
+
+    @overload
+    def __get__(self, owner: Blocking, kind: type[Any]) -> Callable[P, Generator[T, None, None]]: ...
+    @overload
+    def __get__(self, owner: Awaiting, kind: type[Any]) -> Callable[P, AsyncGenerator[T, None]]: ...
+    @overload
+    def __get__(self, owner: None, kind: type[Any]) -> iterated[P, T]: ...
+    def __get__(self, owner: Any, kind: type[Any]) -> Any:
+        """Bind to a client."""
+        if owner is None:
+            return self
+        bound = MethodType(self._items, owner)
+
+        def carried_out(*given: P.args, **named: P.kwargs) -> Any:
+            items = bound(*given, **named)
+            return each(finished, items) if isinstance(owner, Blocking) else items
+
+        return update_wrapper(carried_out, bound)

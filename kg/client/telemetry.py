@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, BinaryIO, cast
 
 from kg.client import calls
+from kg.client.carrying import Carrier, Carry, each
+from kg.client.problems import error_of
 from kg.client.series import Incoming, Series
 from kg.errors import InvalidInput, ResourceNotFound
 from kg.iris import Iris
@@ -19,30 +21,32 @@ from kg.telemetry.history import History, join
 from kg.telemetry.resolution import CUSTOM, Resolution, Unresolved
 from kg.telemetry.series import Step, Window
 
-if TYPE_CHECKING:
-    from kg.client import Client
-
 Progress = Callable[[int], None]
 _SUFFIXES = {".parquet": "parquet", ".pq": "parquet", ".arrow": "arrow", ".csv": "csv", ".ndjson": "ndjson"}
 _DEFAULT_LAST = "1h"
 
 
-def through_service(
-    client: Client,
+async def history(
+    carrier: Carrier,
     entities: Sequence[str] | None,
     metrics: Sequence[str],
-    progress: Progress | None,
     options: Mapping[str, Any],
+    progress: Progress | None = None,
 ) -> Series:
-    """Let the service fetch, and read its stream as it comes."""
-    call = calls.history(entities, metrics, **options)
-    if progress is None:
-        return Series.from_ipc(client.run(call))
-    return Series.from_ipc(Incoming(client.stream(call)), progress)  # type: ignore[arg-type]  # as much of a file as Arrow needs
+    """Fetch series through the service, read as they come, or from the datasources that are configured here (``via="direct"``)."""
+    options = dict(options)
+    if options.pop("via", "service") == "direct":
+        return await carrier.aside(lambda carry: _direct(carrier, carry, entities, metrics, progress, options))
+    stream = carrier.stream(calls.history(entities, metrics, **options))
+    return await carrier.aside(lambda carry: Series.from_ipc(_file(each(carry, stream)), progress))
 
 
-def save(
-    client: Client,
+def _file(chunks: Iterator[bytes]) -> BinaryIO:
+    return cast("BinaryIO", Incoming(chunks))  # as much of a file as Arrow needs
+
+
+async def save(
+    carrier: Carrier,
     path: Path,
     entities: Sequence[str] | None,
     metrics: Sequence[str],
@@ -53,10 +57,15 @@ def save(
     form = _SUFFIXES.get(path.suffix.lower())
     if form is None:
         raise InvalidInput(f"{path.name} has no suffix of a format", hint=f"end it with {', '.join(_SUFFIXES)}")
+    stream = carrier.stream(calls.history(entities, metrics, form, **options))
+    await carrier.aside(lambda carry: _write(path, each(carry, stream), progress))
+
+
+def _write(path: Path, chunks: Iterable[bytes], progress: Progress | None) -> None:
     unfinished = path.with_name(path.name + ".part")
     try:
         with unfinished.open("wb") as out:
-            for chunk in client.stream(calls.history(entities, metrics, form, **options)):
+            for chunk in chunks:
                 out.write(chunk)
                 if progress:
                     progress(out.tell())
@@ -65,8 +74,9 @@ def save(
         unfinished.unlink(missing_ok=True)
 
 
-def direct(
-    client: Client,
+def _direct(
+    carrier: Carrier,
+    carry: Carry,
     entities: Sequence[str] | None,
     metrics: Sequence[str],
     progress: Progress | None,
@@ -83,7 +93,7 @@ def direct(
     given |= {name: parse_moment(str(options[name])) for name in ("start", "end") if options.get(name)}
     last = options.get("last") or (None if "start" in given else _DEFAULT_LAST)
     names = [CUSTOM] if options.get("query") else metrics
-    with History(ServiceResolver(client)) as history:
+    with History(ServiceResolver(carrier, carry)) as history:
         parts = []
         for part in history.stream(history.plan(entities, names, last=last, **given)):
             parts.append(part)
@@ -96,8 +106,9 @@ def direct(
 class ServiceResolver:
     """A resolver elsewhere, with the datasources of this process's own configuration."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
+    def __init__(self, carrier: Carrier, carry: Carry) -> None:
+        self._carrier = carrier
+        self._carry = carry
         settings = Settings.load()
         iris = Iris(settings.base)
         found = [Datasource.from_settings(each, iris, None) for each in settings.datasource]
@@ -137,8 +148,9 @@ class ServiceResolver:
         span = {name: at.astimezone(UTC).isoformat() for name, at in (("start", window.start), ("end", window.end))}
         seconds = f"{int(step.total_seconds())}s" if isinstance(step, timedelta) else step
         options = {**span, "step": seconds, "datasource": datasource, "query": query}
-        for said in self._client.run(calls.resolve_many(entities, [] if query else metrics, **options)):
+        asked = calls.resolve_many(entities, [] if query else metrics, **options)
+        for said in self._carry(self._carrier.run(asked)):
             if "problem" in said:
-                yield Unresolved(said["entity"], said["metric"], calls.error_of(said["problem"]))
+                yield Unresolved(said["entity"], said["metric"], error_of(said["problem"]))
             else:
                 yield Resolution.from_dict(said)

@@ -41,7 +41,8 @@ def _generation(response: httpx.Response) -> int:
     return int(response.headers["X-Drumlin-Generation"])
 
 
-def _name(iri: str | None) -> str:
+def graph_name(iri: str | None) -> str:
+    """Return what a handle of a graph has as its id, also of the default graph (None); raises ``InvalidInput`` for an empty IRI."""
     if iri == _DEFAULT:
         raise InvalidInput("the IRI of a graph is empty", hint="leave it out for the default graph")
     return _DEFAULT if iri is None else iri
@@ -96,21 +97,7 @@ class AsyncGraph(AwaitingHandle, _Operations):
     """The asynchronous twin of ``Graph``."""
 
 
-class _Updating:
+class Updating:
+    """SPARQL Update."""
+
     update = operation(_update)
-
-
-class Updating(_Updating):
-    """SPARQL Update and graphs by name."""
-
-    def graph(self, iri: str | None = None) -> Graph:
-        """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""
-        return Graph(self, _name(iri))
-
-
-class AsyncUpdating(_Updating):
-    """The asynchronous twin of ``Updating``."""
-
-    def graph(self, iri: str | None = None) -> AsyncGraph:
-        """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""
-        return AsyncGraph(self, _name(iri))

@@ -1,24 +1,33 @@
-"""Workloads in a client's hands: what the listing says at once, the rest when asked for."""
+"""Workloads in a client's hands: what the listing says at once, the rest when asked for; one definition, two clients."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kg.client import calls
+from kg.client.carrying import Carrier, finished
 from kg.client.entities import Identity, Metric, metrics_of
+from kg.client.operation import Awaiting, Blocking, composed
 from kg.client.resolving import Resolved
 from kg.errors import ResourceNotFound
 
 if TYPE_CHECKING:
-    from kg.client import AsyncClient, Client
     from kg.client.series import Series
 
 
-class Workload:
-    """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
+async def read(carrier: Carrier, id: str) -> tuple[Identity, dict[str, Any]]:
+    """Return who a workload is, and its document; raises ``ResourceNotFound``."""
+    document = await carrier.run(calls.get_subgraph(id))
+    return Identity.of(document), document
 
-    def __init__(self, client: Client, identity: Identity, document: dict[str, Any] | None = None) -> None:
-        self._client = client
+
+class _Workload:
+    """What both are."""
+
+    _carrier: Carrier
+
+    def _is(self, identity: Identity, document: dict[str, Any] | None) -> None:
         self._document = document
         self.id, self.iri, self.name = identity.id, identity.iri, identity.name
         self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
@@ -26,59 +35,62 @@ class Workload:
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id}>"
 
+    async def _loaded(self) -> dict[str, Any]:
+        if self._document is None:
+            self._document = await self._carrier.run(calls.get_subgraph(self.id))
+        return self._document
+
+    @composed
+    async def resolve(self, /, metric: str, **window: str | None) -> Resolved:
+        """Resolve one of its metrics; see ``Client.resolve``. Raises ``ResourceNotFound`` for one that it does not have."""
+        name = _known(metric, metrics_of(await self._loaded()), self.id)
+        return await self._carrier.run(calls.resolve(self.id, name, **window))
+
+    @composed
+    async def history(self, /, *metrics: str, progress: Callable[[int], None] | None = None, **options: Any) -> Series:
+        """Fetch some of its metrics (all when none is named); see ``Client.history``.
+
+        Raises ``ResourceNotFound`` for a metric that it does not have.
+        """
+        from kg.client import telemetry
+
+        known = metrics_of(await self._loaded())
+        names = [_known(metric, known, self.id) for metric in metrics] or list(known)
+        return await telemetry.history(self._carrier, [self.id], names, options, progress)
+
+
+class Workload(Blocking, _Workload):
+    """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
+
+    def __init__(self, carrier: Carrier, identity: Identity, document: dict[str, Any] | None = None) -> None:
+        super().__init__(carrier)
+        self._is(identity, document)
+
     @property
     def document(self) -> dict[str, Any]:
-        """The whole graph as a nested JSON-LD document (fetched once)."""
-        if self._document is None:
-            self._document = self._client.subgraph(self.id).get()
-        return self._document
+        """The whole graph as a nested JSON-LD document (fetched once); raises ``ResourceGone`` when it is not there any more."""
+        return finished(self._loaded())
 
     @property
     def metrics(self) -> dict[str, Metric]:
         """Its metrics by name, each with unit and query."""
         return metrics_of(self.document)
 
-    def resolve(self, metric: str, **window: Any) -> Resolved:
-        """Resolve one of its metrics; see ``Client.resolve``."""
-        return self._client.resolve(self.id, _known(metric, self.metrics, self.id), **window)
 
-    def history(self, *metrics: str, **window: Any) -> Series:
-        """Fetch some of its metrics (all when none is named); see ``Client.history``."""
-        names = [_known(metric, self.metrics, self.id) for metric in metrics] or list(self.metrics)
-        return self._client.history(self.id, names, **window)
-
-
-class AsyncWorkload:
+class AsyncWorkload(Awaiting, _Workload):
     """The asynchronous twin of ``Workload``; ``load`` fetches the document."""
 
-    def __init__(self, client: AsyncClient, identity: Identity, document: dict[str, Any] | None = None) -> None:
-        self._client = client
-        self._document = document
-        self.id, self.iri, self.name = identity.id, identity.iri, identity.name
-        self.kind, self.namespace, self.phase = identity.type, identity.namespace, identity.phase
-
-    def __repr__(self) -> str:
-        return f"<{self.kind} {self.id}>"
+    def __init__(self, carrier: Carrier, identity: Identity, document: dict[str, Any] | None = None) -> None:
+        super().__init__(carrier)
+        self._is(identity, document)
 
     async def load(self) -> dict[str, Any]:
-        """Return the whole graph as a nested JSON-LD document (fetched once)."""
-        if self._document is None:
-            self._document = await self._client.subgraph(self.id).get()
-        return self._document
+        """Return the whole graph as a nested JSON-LD document (fetched once); see ``Workload.document``."""
+        return await self._loaded()
 
     async def metrics(self) -> dict[str, Metric]:
         """Return its metrics by name, each with unit and query."""
         return metrics_of(await self.load())
-
-    async def resolve(self, metric: str, **window: Any) -> Resolved:
-        """Resolve one of its metrics; see ``AsyncClient.resolve``."""
-        return await self._client.resolve(self.id, _known(metric, await self.metrics(), self.id), **window)
-
-    async def history(self, *metrics: str, **window: Any) -> Series:
-        """Fetch some of its metrics (all when none is named); see ``AsyncClient.history``."""
-        known = await self.metrics()
-        names = [_known(metric, known, self.id) for metric in metrics] or list(known)
-        return await self._client.history(self.id, names, **window)
 
 
 def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:

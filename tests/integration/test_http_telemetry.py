@@ -14,6 +14,7 @@ import pyarrow.parquet
 import pytest
 
 import kg
+from kg.client.problems import raise_for_problem
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
@@ -247,7 +248,7 @@ def test_json_is_for_small_answers(http: httpx.Client) -> None:
     assert answer.status_code == 413
     assert "200,000" in answer.json()["detail"]
     with pytest.raises(TooLarge):
-        kg.client.calls.raise_for_problem(answer)
+        raise_for_problem(answer)
 
 
 def test_prometheus_api_client_gets_the_same_series(client: kg.Client) -> None:
