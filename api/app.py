@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from starlette.middleware.cors import CORSMiddleware
 
 from api import openapi, problems
@@ -17,6 +17,7 @@ from api.compression import Compression, Message, Receive, Scope, Send
 from api.direct import Direct
 from api.hot import Application, Hot
 from api.metrics import Metrics
+from api.parameters import known_only
 from api.request_ids import request_id as id_of_request
 from api.routes import (
     admin,
@@ -46,6 +47,24 @@ EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "
 """Headers that scripts of other origins may read."""
 
 
+_STRICT = (
+    admin,
+    audit,
+    subgraphs,
+    export,
+    linked,
+    resolve,
+    history,
+    ontology,
+    search,
+    events,
+    datasources,
+    forecasts,
+    logs,
+)
+"""Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
+
+
 def create_app(parts: Parts) -> Application:
     """Build the application over ``parts``; it closes them when the server ends."""
 
@@ -65,30 +84,14 @@ def create_app(parts: Parts) -> Application:
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
     app.state.subscribers = events.Subscribers(parts.feed)
-    modules = (
-        admin,
-        audit,
-        subgraph,
-        subgraphs,
-        export,
-        linked,
-        sparql,
-        update,
-        store,
-        resolve,
-        history,
-        ontology,
-        operations,
-        search,
-        events,
-        datasources,
-        forecasts,
-        logs,
-    )
-    routers = [each.router for each in modules]
-    routers.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
-    for router in routers:
+    strict = [each.router for each in _STRICT]
+    for router in strict:
+        app.include_router(router, dependencies=[Depends(known_only)])
+    others = [each.router for each in (subgraph, sparql, update, store, operations)]
+    others.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    for router in others:
         app.include_router(router)
+    routers = [*strict, *others]
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     app.add_middleware(Direct, parts=parts)

@@ -141,7 +141,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),
-        counting=Counting(store),
+        counting=Counting(store, iris.root),
     )
     _follow(store, parts.feed)
     for each in parts.exporting:

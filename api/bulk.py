@@ -46,11 +46,12 @@ class Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def check_type(content_type: str | None) -> None:
-    """Raise ``UnsupportedSyntax`` when what is sent is not said to be lines of JSON."""
-    sent = (content_type or "").partition(";")[0].strip().lower()
+    """Raise ``UnsupportedSyntax`` when what is sent is said to be something else than lines of JSON."""
+    sent = (content_type or MEDIA_TYPE).partition(";")[0].strip().lower()
     if sent not in _SENT:
-        said = f"{sent[:80]!r} is not lines of JSON" if sent else "the request has no Content-Type"
-        raise UnsupportedSyntax(said, hint=f"send {MEDIA_TYPE}", detail={"offered": list(_SENT)})
+        raise UnsupportedSyntax(
+            f"{sent[:80]!r} is not lines of JSON", hint=f"send {MEDIA_TYPE}", detail={"offered": list(_SENT)}
+        )
 
 
 async def together(lines: AsyncIterator[bytes]) -> list[bytes]:

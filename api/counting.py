@@ -5,16 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote
 
+from kg.jsonld import NAMESPACE
 from kg.sparql.protocol import RESULTS
 from kg.store.protocol import Store
 
 _STATEMENTS = """SELECT (COUNT(*) AS ?triples) (COUNT(DISTINCT ?s) AS ?distinctSubjects) (COUNT(DISTINCT ?p) AS ?properties)
  (COUNT(DISTINCT ?o) AS ?distinctObjects) { ?s ?p ?o }"""
 _CLASSES = "SELECT ?class (COUNT(DISTINCT ?s) AS ?n) { ?s a ?class FILTER(ISIRI(?class)) } GROUP BY ?class"
-_ENTITIES = "SELECT ?class (COUNT(?entity) AS ?n) { GRAPH ?entity { ?entity a ?class } } GROUP BY ?class"
+_ENTITIES = """SELECT ?class (COUNT(?entity) AS ?n) { GRAPH ?entity { ?entity a ?class }
+ FILTER(ISIRI(?class) && STRSTARTS(STR(?entity), "%s")) } GROUP BY ?class"""
+VOID = "http://rdfs.org/ns/void#"
+"""Namespace of what is counted (https://www.w3.org/TR/void/#statistics)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +31,28 @@ class Counts:
     subjects: Mapping[str, int]
     entities: Mapping[str, int]
 
+    def described(self, dataset: str) -> Iterator[str]:
+        """Yield the counts as VoID says them of ``dataset``, an IRI in brackets; each class is a part with a name of its own."""
+        for name, count in {**self.statements, "classes": len(self.subjects)}.items():
+            yield f"{dataset} <{VOID}{name}> {number(count)} ."
+        for kind, count in self.subjects.items():
+            part = f"{dataset[:-1]}-class-{quote(kind.removeprefix(NAMESPACE), safe='')}>"
+            yield f"{dataset} <{VOID}classPartition> {part} ."
+            yield f"{part} <{VOID}class> <{kind}> ."
+            yield f"{part} <{VOID}entities> {number(count)} ."
+
+
+def number(value: int) -> str:
+    """Return a whole number as N-Triples has it."""
+    return f'"{value}"^^<http://www.w3.org/2001/XMLSchema#integer>'
+
 
 class Counting:
-    """Counts one store."""
+    """Counts one store; what has a graph below ``root`` is an entity."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, root: str) -> None:
         self._store = store
+        self._entities = _ENTITIES % root
         self._counting = threading.Lock()
         self._known: tuple[int, Counts] | None = None
 
@@ -49,7 +70,7 @@ class Counting:
             len(self._store.entries()),
             {name: int(count) for name, count in statements.items()},
             self._by_class(_CLASSES),
-            self._by_class(_ENTITIES),
+            self._by_class(self._entities),
         )
 
     def _by_class(self, query: str) -> dict[str, int]:

@@ -26,7 +26,7 @@ from pathlib import Path
 import structlog
 
 from kg import rdf
-from kg.errors import DrumlinError, InvalidDocument, InvalidInput, QueryRejected, ResourceNotFound
+from kg.errors import DrumlinError, InvalidDocument, InvalidInput, InvalidSettings, QueryRejected, ResourceNotFound
 from kg.iris import Iris
 from kg.jsonld import NAMESPACE
 from kg.sparql import gate
@@ -41,7 +41,7 @@ _LINE = re.compile(r"#\s*(title|description|param|column)\b\s*(.*)")
 _PARAM = re.compile(r"([A-Za-z_]\w*)\s+(\w+)(?:\s+([^:\s]\S*?))?\s*:\s+(.+)")
 _COLUMN = re.compile(r"([A-Za-z_]\w*)\s*:\s+(.+)")
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_TAKEN = frozenset({"format", "request", "service", "accept", "wanted"})  # what every end point takes
+_TAKEN = frozenset({"format"})  # what every end point takes
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x08: "\\b", 0x0C: "\\f"}
 
 log = structlog.get_logger()
@@ -172,8 +172,10 @@ class _Group:
 
 
 def _bind(text: str, terms: Mapping[str, str]) -> str:
-    """Put ``VALUES ?name { term }`` at the beginning of every group that names a parameter."""
+    """Put ``VALUES ?name { term }`` at the beginning of every group that names a parameter; the first one has those that none names."""
     places = sorted((group.start, group.named) for group in _groups(text, frozenset(terms)) if group.pattern)
+    for _, named in places[:1]:
+        named.update(terms.keys() - set().union(*(each for _, each in places)))
     parts: list[str] = []
     position = 0
     for start, named in places:
@@ -226,6 +228,9 @@ def read(name: str, text: str, iris: Iris) -> SavedQuery:
         tuple(map(_column, told["column"])),
         text,
     )
+    names = [each.name for each in found.parameters]
+    if double := next((each for each in names if names.count(each) > 1), None):
+        raise InvalidDocument(f"the header has the parameter {double} twice")
     _check(found, iris)
     return found
 
@@ -273,19 +278,27 @@ class Catalogue:
 
     @classmethod
     def load(cls, iris: Iris, directory: Path | None = None) -> Catalogue:
-        """Read the shipped files, then those of ``directory``, which win; a bad file is told in the log and left out."""
+        """Read the shipped files, then those of ``directory``, which win; a bad file is told in the log and left out.
+
+        Raises ``InvalidSettings`` when there is no such directory.
+        """
         sources: list[tuple[str, Callable[[], str]]] = [
             (each.name, partial(each.read_text, encoding="utf-8"))
             for each in files("queries").iterdir()
             if each.name.endswith(".rq")
         ]
         if directory is not None:
+            if not directory.is_dir():
+                raise InvalidSettings(f"there is no directory {directory}", hint="queries names one of *.rq files")
             sources += [(path.name, partial(_text, path)) for path in sorted(directory.glob("*.rq"))]
         found: dict[str, SavedQuery] = {}
         for file, source in sources:
             name = file.removesuffix(".rq")
             try:
-                found[name] = read(name, source(), iris)
+                query = read(name, source(), iris)
+                if name in found:
+                    log.info("saved_query_replaced", name=name)
+                found[name] = query
             except (DrumlinError, OSError, UnicodeDecodeError) as error:
                 log.warning("saved_query_skipped", file=file, reason=str(error))
         return cls(found.values())

@@ -81,7 +81,10 @@ def query(
     from api.cli.output import Output, emit_json, emit_rows
 
     form = form_of(output)
-    values = dict(_named(each) for each in param or ())
+    given = [_named(each) for each in param or ()]
+    values = dict(given)
+    if len(values) < len(given):
+        raise typer.BadParameter("a parameter is given twice", param_hint="--param")
     with kg.connect(url) as client:
         if name is None:
             listed = client.queries()

@@ -11,15 +11,17 @@ from fastapi import Request
 from starlette.responses import Response
 
 from api.assembly import Parts
+from api.counting import VOID, number
 from api.negotiation import rdf_syntax
 from kg import rdf
 
 _SD = "http://www.w3.org/ns/sparql-service-description#"
-_VOID = "http://rdfs.org/ns/void#"
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
-_FORMATS = "http://www.w3.org/ns/formats/"
+FORMATS = "http://www.w3.org/ns/formats/"
+"""Namespace of the names of formats (https://www.w3.org/ns/formats/)."""
 _RESULTS = ("SPARQL_Results_JSON", "SPARQL_Results_XML", "SPARQL_Results_CSV", "SPARQL_Results_TSV")
-_GRAPHS = ("Turtle", "JSON-LD", "N-Triples", "RDF_XML", "N-Quads", "TriG", "N3")
+GRAPHS = ("Turtle", "JSON-LD", "N-Triples", "RDF_XML", "N-Quads", "TriG", "N3")
+"""Formats of graphs that are written here."""
 
 
 def wanted(request: Request) -> bool:
@@ -47,8 +49,8 @@ def _lines(service: Parts) -> Iterator[str]:
         yield f"{each} <{_SD}supportedLanguage> <{_SD}{language}> ."
         yield f"{each} <{_SD}feature> <{_SD}UnionDefaultGraph> ."
         yield f"{each} <{_SD}defaultDataset> <{base}/sparql#dataset> ."
-    for name in (*_RESULTS, *_GRAPHS):
-        yield f"{endpoint} <{_SD}resultFormat> <{_FORMATS}{name}> ."
+    for name in (*_RESULTS, *GRAPHS):
+        yield f"{endpoint} <{_SD}resultFormat> <{FORMATS}{name}> ."
     yield from _dataset(service, f"<{base}/sparql#dataset>", f"<{base}/sparql#union>")
 
 
@@ -56,18 +58,7 @@ def _dataset(service: Parts, dataset: str, union: str) -> Iterator[str]:
     counts = service.counting.counts()
     yield f"{dataset} {_TYPE} <{_SD}Dataset> ."
     yield f"{dataset} <{_SD}defaultGraph> {union} ."
-    yield f"{dataset} <{_VOID}documents> {_number(counts.graphs)} ."
+    yield f"{dataset} <{VOID}documents> {number(counts.graphs)} ."
     yield f"{union} {_TYPE} <{_SD}Graph> ."
-    yield f"{union} {_TYPE} <{_VOID}Dataset> ."
-    for name, count in counts.statements.items():
-        yield f"{union} <{_VOID}{name}> {_number(count)} ."
-    yield f"{union} <{_VOID}classes> {_number(len(counts.subjects))} ."
-    for position, (name, count) in enumerate(counts.subjects.items()):
-        part = f"{union[:-1]}-class-{position}>"
-        yield f"{union} <{_VOID}classPartition> {part} ."
-        yield f"{part} <{_VOID}class> <{name}> ."
-        yield f"{part} <{_VOID}entities> {_number(count)} ."
-
-
-def _number(value: int) -> str:
-    return f'"{value}"^^<http://www.w3.org/2001/XMLSchema#integer>'
+    yield f"{union} {_TYPE} <{VOID}Dataset> ."
+    yield from counts.described(union)

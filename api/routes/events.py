@@ -21,11 +21,10 @@ from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
 from api.negotiation import choose
-from api.parameters import known_only
 from kg.errors import EventsGone, Throttled
 from kg.feed import Event, Feed, Position, Wanted
 
-router = APIRouter(tags=["events"], dependencies=[Depends(known_only)])
+router = APIRouter(tags=["events"])
 Service = Annotated[Parts, Depends(parts)]
 Values = Annotated[list[str] | None, Query()]
 

@@ -9,14 +9,13 @@ from starlette.responses import StreamingResponse
 
 from api.assembly import Parts, parts
 from api.negotiation import choose, rdf_syntax
-from api.parameters import known_only
 from api.problems import NotAcceptable
 from kg import exporting
 from kg.exporting import SYNTAXES, Selection
 from kg.rdf import JSONLD
 from ontology.vocabulary import CLASSES
 
-router = APIRouter(tags=["subgraphs"], dependencies=[Depends(known_only)])
+router = APIRouter(tags=["subgraphs"])
 
 Service = Annotated[Parts, Depends(parts)]
 

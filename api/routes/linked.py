@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header
+from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import Response
 
 from api.assembly import Parts, parts
+from api.counting import VOID, number
 from api.negotiation import rdf_syntax
+from api.routes.description import FORMATS, GRAPHS
 from api.routes.subgraph import EntityId, Wanted, represent
 from kg import jsonld, rdf
 from kg.rdf import TURTLE
@@ -38,32 +40,38 @@ def document(id: EntityId, service: Service, wanted: Wanted) -> Response:
     return represent(service, id, wanted)
 
 
-_VOID = "http://rdfs.org/ns/void#"
 _DCTERMS = "http://purl.org/dc/terms/"
+_FOAF = "http://xmlns.com/foaf/0.1/"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
-_INTEGER = "http://www.w3.org/2001/XMLSchema#integer"
 
 
 @router.get("/.well-known/void", summary="What is in the dataset, and how to reach it", response_class=Response)
-def void(service: Service, accept: Accept = None) -> Response:
-    """Describe the dataset (https://www.w3.org/TR/void/): end points, vocabularies, entities by class."""
-    syntax, media_type = rdf_syntax(accept or TURTLE.media_type)
+@router.head("/.well-known/void", include_in_schema=False)
+def void(
+    service: Service,
+    accept: Accept = None,
+    wanted: Annotated[str | None, Query(alias="format", description="Syntax of the answer; wins over Accept.")] = None,
+) -> Response:
+    """Describe the dataset (https://www.w3.org/TR/void/): end points, formats, vocabularies, how much there is, things by class."""
+    syntax, media_type = rdf_syntax(accept or TURTLE.media_type, wanted)
     content = rdf.serialize(frozenset(_void(service)), syntax)
     return Response(content, media_type=media_type, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
 
 
 def _void(service: Parts) -> Iterator[str]:
     base = service.settings.base
-    dataset = f"<{base}/.well-known/void#dataset>"
-    yield f"{dataset} <{_TYPE}> <{_VOID}Dataset> ."
+    here, dataset = f"<{base}/.well-known/void>", f"<{base}/.well-known/void#dataset>"
+    yield f"{here} <{_TYPE}> <{VOID}DatasetDescription> ."
+    yield f"{here} <{_FOAF}primaryTopic> {dataset} ."
+    yield f"{dataset} <{_TYPE}> <{VOID}Dataset> ."
     yield f'{dataset} <{_DCTERMS}title> "Drumlin" .'
-    yield f"{dataset} <{_VOID}sparqlEndpoint> <{base}/sparql> ."
-    yield f"{dataset} <{_VOID}dataDump> <{base}/export> ."
-    yield f'{dataset} <{_VOID}uriSpace> "{service.iris.root}" .'
+    yield f"{dataset} <{VOID}sparqlEndpoint> <{base}/sparql> ."
+    yield f"{dataset} <{VOID}dataDump> <{base}/export> ."
+    yield f'{dataset} <{VOID}uriSpace> "{service.iris.root}" .'
+    for name in GRAPHS:
+        yield f"{dataset} <{VOID}feature> <{FORMATS}{name}> ."
     for vocabulary in (jsonld.NAMESPACE, *(rdf.PREFIXES[name] for name in ("dcat", "dcterms", "prov"))):
-        yield f"{dataset} <{_VOID}vocabulary> <{vocabulary}> ."
-    for name, count in service.counting.counts().entities.items():
-        part = f"<{base}/.well-known/void#{name.rpartition('#')[2]}>"
-        yield f"{dataset} <{_VOID}classPartition> {part} ."
-        yield f"{part} <{_VOID}class> <{name}> ."
-        yield f'{part} <{_VOID}entities> "{count}"^^<{_INTEGER}> .'
+        yield f"{dataset} <{VOID}vocabulary> <{vocabulary}> ."
+    counts = service.counting.counts()
+    yield f"{dataset} <{VOID}documents> {number(counts.graphs)} ."
+    yield from counts.described(dataset)

@@ -8,14 +8,15 @@ from math import isfinite
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Query
 from pydantic import WithJsonSchema
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
 from api.negotiation import choose
+from api.parameters import known_only
 from api.problems import NotAcceptable
-from kg.errors import InvalidInput, TooLarge
+from kg.errors import TooLarge
 from kg.sparql import gate
 from queries.catalogue import Catalogue, Parameter, SavedQuery
 
@@ -27,6 +28,7 @@ _FORMATS = {"json": JSON, "csv": CSV, "tsv": TSV, "srj": RESULTS, "rq": SPARQL}
 MAX_JSON_ROWS = 100_000
 _PREFIX = "parameter_"  # a parameter may bear a word of Python (from)
 
+_KNOWN = [Depends(known_only)]  # before a parameter that is missing: it may have been misspelt
 _SCHEMAS: Mapping[str, dict[str, Any]] = {
     "integer": {"type": "integer"},
     "decimal": {"type": "number"},
@@ -38,7 +40,9 @@ _SCHEMAS: Mapping[str, dict[str, Any]] = {
 def router_of(catalogue: Catalogue) -> APIRouter:
     """Make the routes: the list, and one for each query."""
     router = APIRouter(tags=["queries"])
-    router.add_api_route("/queries", _listing(catalogue), methods=["GET"], summary="List the saved queries")
+    router.add_api_route(
+        "/queries", _listing(catalogue), methods=["GET"], summary="List the saved queries", dependencies=_KNOWN
+    )
     for query in catalogue.queries.values():
         router.add_api_route(
             f"/queries/{query.name}",
@@ -48,6 +52,7 @@ def router_of(catalogue: Catalogue) -> APIRouter:
             description=_described(query),
             operation_id=f"query_{query.name.replace('-', '_')}",
             response_class=Response,
+            dependencies=_KNOWN,
             responses={200: {"content": {each: {} for each in _OFFERED}}},
         )
     router.add_api_route("/queries/{name}", _unknown(catalogue), methods=["GET"], include_in_schema=False)
@@ -78,18 +83,13 @@ def _described(query: SavedQuery) -> str:
 def _endpoint(query: SavedQuery) -> Callable[..., Response]:
     """Return a function whose signature is the query's: FastAPI makes the documentation of it."""
 
-    def ask(request: Request, service: Parts, accept: str | None, wanted: str | None, **given: str | None) -> Response:
+    def ask(service: Parts, accept: str | None, wanted: str | None, **given: str | None) -> Response:
         given = {name.removeprefix(_PREFIX): value for name, value in given.items()}
-        if unknown := sorted({*request.query_params} - {*given, "format"}):
-            raise InvalidInput(
-                f"{query.name} has no parameter {unknown[0][:64]!r}", hint=f"it takes {', '.join(given) or 'none'}"
-            )
         return _answer(
             service, query, {name: value for name, value in given.items() if value is not None}, accept, wanted
         )
 
     fixed = {
-        "request": Request,
         "service": Service,
         "accept": Annotated[str | None, Header()],
         "wanted": Annotated[

@@ -12,11 +12,10 @@ from starlette.responses import Response
 from api import bulk
 from api.assembly import Parts, parts
 from api.bodies import lines_of
-from api.parameters import known_only
 from api.routes.search import Filters, Tombstones
 from kg.search import Question
 
-router = APIRouter(tags=["subgraphs"], dependencies=[Depends(known_only)])
+router = APIRouter(tags=["subgraphs"])
 
 Service = Annotated[Parts, Depends(parts)]
 

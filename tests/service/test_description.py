@@ -50,8 +50,12 @@ def test_counts_are_kept_until_something_is_written(tmp_path: Path) -> None:
         ).raise_for_status()
 
         assert "<http://x/Odd>" in http.get("/sparql", headers=accept).text
-        assert '/Odd> <http://rdfs.org/ns/void#entities> "1"' in http.get("/.well-known/void", headers=accept).text
-        assert "Odd" in http.get("/").text
+        odd = 'Odd> <http://rdfs.org/ns/void#entities> "1"'
+        assert odd in http.get("/.well-known/void", headers=accept).text
+        assert "Odd" not in http.get("/").text  # it is no entity
+        domain = {"id": "https://kg.example/id/domain/x", "type": "Domain", "name": "x"}
+        http.put("/subgraph/domain/x", json=domain).raise_for_status()
+        assert "Domain</a></td><td>2" in http.get("/").text
         assert _asked(http) > asked
 
 

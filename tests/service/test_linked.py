@@ -45,11 +45,60 @@ def test_what_the_graph_is_made_of_is_told_in_every_syntax(http: httpx.Client, s
     assert http.get(path, headers={"Accept": ""}).headers["Content-Type"].startswith("text/turtle")
 
 
-def test_the_description_counts_the_entities(http: httpx.Client) -> None:
-    """VoID names the end point and how many entities of a class there are."""
-    text = http.get("/.well-known/void", headers={"Accept": "application/n-triples"}).text
-    assert "<http://rdfs.org/ns/void#sparqlEndpoint> <https://kg.example/sparql>" in text
-    assert 'void#Deployment> <http://rdfs.org/ns/void#entities> "10"' in text
+VOID = "http://rdfs.org/ns/void#"
+ODD = """<http://example.org/odd> a [] , "no class" , <http://example.org/Person> , <http://other.example/x#Node> ."""
+
+
+def _described(http: httpx.Client, path: str, dataset: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Read what VoID says of a dataset: its own values by name, and the number of things by class."""
+    answer = http.get(path, headers={"Accept": "text/turtle"})
+    said: dict[str, dict[str, list[str]]] = {}
+    for subject, predicate, value in map(rdf.terms, rdf.parse(answer.content, rdf.TURTLE)[None]):
+        said.setdefault(subject.value, {}).setdefault(predicate.value.removeprefix(VOID), []).append(value.value)
+    parts = [said[each] for each in said[dataset].pop("classPartition")]
+    assert all(len(each["class"]) == len(each["entities"]) == 1 for each in parts), "two classes under one name"
+    return {name: values[0] for name, values in said[dataset].items()}, {
+        each["class"][0]: each["entities"][0] for each in parts
+    }
+
+
+def test_the_description_of_the_dataset_is_true(http: httpx.Client) -> None:
+    """What VoID counts, here and in the service description, is what SPARQL counts, whatever classes there are."""
+    http.put("/store?graph=http://example.org/odd", content=ODD, headers={"Content-Type": "text/turtle"})
+
+    def asked(query: str) -> list[list[str]]:
+        return [row.split(",") for row in http.get("/sparql", params={"query": query, "format": "csv"}).text.split()][
+            1:
+        ]
+
+    ((triples, subjects, properties),) = asked(
+        "SELECT (COUNT(*) AS ?t) (COUNT(DISTINCT ?s) AS ?n) (COUNT(DISTINCT ?p) AS ?m) { ?s ?p ?o }"
+    )
+    classes = asked("SELECT ?c (COUNT(DISTINCT ?s) AS ?n) { ?s a ?c FILTER(ISIRI(?c)) } GROUP BY ?c")
+    assert {"http://example.org/Person", "http://other.example/x#Node"} < {name for name, _ in classes}
+    for path, dataset in (
+        ("/.well-known/void", "https://kg.example/.well-known/void#dataset"),
+        ("/sparql", "https://kg.example/sparql#union"),
+    ):
+        told, parts = _described(http, path, dataset)
+        assert (told["triples"], told["distinctSubjects"], told["properties"]) == (triples, subjects, properties)
+        assert told["classes"] == str(len(parts))
+        assert parts == dict(classes)
+    told, _ = _described(http, "/.well-known/void", "https://kg.example/.well-known/void#dataset")
+    assert (told["sparqlEndpoint"], told["dataDump"]) == ("https://kg.example/sparql", "https://kg.example/export")
+    assert "example.org" not in http.get("/").text  # the front page lists entities
+    assert http.delete("/store?graph=http://example.org/odd").status_code == 204
+
+
+def test_the_description_is_had_as_every_document_is(http: httpx.Client) -> None:
+    """HEAD, ``format`` and a misspelt parameter mean there what they mean elsewhere; a link of a document is no end."""
+    path = "/.well-known/void"
+    head = http.head(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert http.get(path, params={"format": "nt"}).headers["Content-Type"].startswith("application/n-triples")
+    assert http.get(path, params={"formt": "nt"}).json()["hint"] == "did you mean format?"
+    assert http.get(f"/doc/{CHECKOUT}", params={"formt": "nt"}).status_code == 422
+    assert http.get(f"/doc/{CHECKOUT}?format=nt&format=ttl").status_code == 422
 
 
 def test_a_frame_shapes_the_document(http: httpx.Client) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kg.errors import DrumlinError, InvalidInput, ResourceNotFound
+from kg.errors import DrumlinError, InvalidInput, InvalidSettings, ResourceNotFound
 from kg.iris import Iris
 from kg.sparql import gate
 from queries.catalogue import Catalogue, read
@@ -109,6 +109,11 @@ BAD = {
     "type": HEADER + "# param v colour: x\nSELECT ?v WHERE { }",
     "unused": HEADER + "# param v string: x\nSELECT ?s WHERE { ?s ?p ?o }",
     "taken": HEADER + "# param format string: x\nSELECT ?format WHERE { }",
+    "twice": HEADER + "# param v string: x\n# param v integer: y\nSELECT ?v WHERE { }",
+    "default": HEADER + "# param v integer many: x\nSELECT ?v WHERE { }",
+    "assigned": HEADER + "# param v string: x\nSELECT ?v WHERE { BIND(1 AS ?v) }",
+    "empty": "",
+    "long": HEADER + "#" * 70_000 + "\nSELECT ?s WHERE { ?s ?p ?o }",
     "column": HEADER + "# column x: not there\nSELECT ?s WHERE { ?s ?p ?o }",
     "Name": HEADER + "SELECT ?s WHERE { ?s ?p ?o }",
 }
@@ -127,10 +132,30 @@ def test_a_bad_file_is_skipped_and_told(name: str, tmp_path: Path, capsys: pytes
         found.get(name)
 
 
-def test_a_users_file_wins_over_one_that_comes_along(tmp_path: Path) -> None:
-    """A file of the same name in the user's directory replaces the shipped one."""
+def test_files_that_cannot_be_read_are_told_and_no_directory_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder, a link to nothing and a text that is not UTF-8 are skipped; a directory that is not there is refused at the start."""
+    (tmp_path / "folder.rq").mkdir()
+    (tmp_path / "link.rq").symlink_to(tmp_path / "nothing")
+    (tmp_path / "bytes.rq").write_bytes(b"# title: \xff")
+    assert not {"folder", "link", "bytes"} & Catalogue.load(IRIS, tmp_path).queries.keys()
+    told = capsys.readouterr().out
+    assert all(f"{name}.rq" in told for name in ("folder", "link", "bytes"))
+    with pytest.raises(InvalidSettings, match="no directory"):
+        Catalogue.load(IRIS, tmp_path / "nowhere")
+
+
+def test_a_users_file_wins_over_one_that_comes_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of the same name in the user's directory replaces the shipped one, and that is told; a bad one does not replace it."""
     (tmp_path / "units.rq").write_text(ECHO)
-    assert Catalogue.load(IRIS, tmp_path).get("units").title == "T"
+    (tmp_path / "classes.rq").write_text("SELECT")
+    found = Catalogue.load(IRIS, tmp_path)
+    assert found.get("units").title == "T"
+    assert found.get("classes").title == Catalogue.load(IRIS).get("classes").title
+    told = capsys.readouterr().out
+    assert "saved_query_replaced" in told
+    assert "classes.rq" in told
     with pytest.raises(ResourceNotFound) as refused:
         Catalogue.load(IRIS).get("unit")
     assert "units" in str(refused.value.hint)
