@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -62,13 +63,14 @@ def _options(url: str | None, timeout: float, retries: int, token_file: Path | N
 
 
 def _address(text: str) -> httpx.URL:
+    wrong = InvalidSettings("the address of the service is none", hint=f"it is like {DEFAULT_URL} or https://host/path")
     try:
-        url = httpx.URL(text.rstrip("/"))
-    except httpx.InvalidURL as error:
-        raise InvalidSettings(f"the address of the service is none: {error}", hint=f"as in {DEFAULT_URL}") from error
-    if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidSettings("the address of the service has no http:// or no host", hint=f"as in {DEFAULT_URL}")
-    return url
+        parts = urlsplit(text)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            raise wrong
+        return httpx.URL(text.rstrip("/"))
+    except (ValueError, httpx.InvalidURL):  # what it says may hold a password
+        raise wrong from None
 
 
 class _Operations(Following, Asking, Updating, Operating):

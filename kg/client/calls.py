@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,7 +15,7 @@ from kg import jsonld
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.rdf import Syntax, syntax_named
-from kg.store.protocol import GraphWrite, Row
+from kg.store.protocol import ANY, GraphWrite, Row
 
 T = TypeVar("T")
 
@@ -117,9 +117,10 @@ def list_subgraphs(**filters: Any) -> Call[Page]:
     )
 
 
-def write_subgraphs(writes: Iterable[GraphWrite], *, atomic: bool) -> Call[list[dict[str, Any]]]:
+def write_subgraphs(writes: Sequence[GraphWrite], *, atomic: bool) -> Call[list[dict[str, Any]]]:
     """Write many graphs, all or none when ``atomic``; reads one result a write, in order."""
     lines = b"\n".join(msgspec.json.encode(_bulk_line(each)) for each in writes)
+    again = all(each.expected is ANY for each in writes)  # what was done has another digest
     return Call(
         "POST",
         "/subgraphs",
@@ -128,6 +129,7 @@ def write_subgraphs(writes: Iterable[GraphWrite], *, atomic: bool) -> Call[list[
         headers={"Content-Type": "application/x-ndjson"},
         content=lines,
         seconds=HISTORY_SECONDS,
+        repeatable=again,
     )
 
 
@@ -137,8 +139,8 @@ def _bulk_line(write: GraphWrite) -> dict[str, Any]:
     else:
         document = jsonld.compact(write.lines, write.graph)
         line = {"op": "put", "id": write.graph, "owner": write.owner, "document": document}
-    if isinstance(write.expected, str):
-        line["digest"] = write.expected
+    if write.expected is not ANY:
+        line["digest"] = write.expected  # null: it must not exist
     return line
 
 

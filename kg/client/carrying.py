@@ -264,7 +264,7 @@ class Carrier:
                     return await self._checked(call, response)
                 await self._wire.leave(response)
                 wait = pause_before(attempt, retry_after(response))
-            await self._wire.pause(wait)
+            await self.pause(wait)
         raise AssertionError("it is counted without an end")
 
     async def _checked(self, call: Call[Any], response: httpx.Response) -> httpx.Response:
