@@ -143,7 +143,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         feed=Feed(store, iris, index),
         counting=Counting(store, iris.root),
     )
-    _follow(store, parts.feed)
+    _follow(store, index, parts.feed)
     for each in parts.exporting:
         each.start()
     if parts.retention:
@@ -187,12 +187,12 @@ def _index_file(store: Store) -> Path | None:
     return store.directory / "search.sqlite" if isinstance(store, EmbeddedStore) else None
 
 
-def _follow(store: Store, feed: Feed) -> None:
+def _follow(store: Store, index: Index, feed: Feed) -> None:
     """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
     if isinstance(store, EmbeddedStore):
         store.follow_deltas(lambda _: feed.wake())
         store.keep_log_after(lambda: feed.taken_in)
-        feed.lines_of = store.recent_lines
+        index.lines_of = feed.lines_of = store.recent_lines
     feed.start()
 
 

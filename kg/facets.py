@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,14 +16,29 @@ from ontology.vocabulary import WORKLOAD_KINDS
 FIELDS = ("type", "domain", "cluster", "namespace", "node", "phase", "quantity", "datasource", "tag", "owner")
 """What entities are filtered and counted by."""
 
-_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
-_TITLE = "<http://purl.org/dc/terms/title>"
-_ENDED = "<http://www.w3.org/ns/prov#endedAtTime>"
-_ACCESS = "<http://www.w3.org/ns/dcat#accessService>"
-_OWN = {f"<{NAMESPACE}{name}>": name for name in ("name", "namespace", "phase", "domain", "cluster", "label", "tag", "formerType",
-    "application", "version")} | {_TYPE: "type", _TITLE: "title"}  # fmt: skip
-_PARTS = {f"<{NAMESPACE}image>": "image", f"<{NAMESPACE}quantity>": "quantity", _ACCESS: "datasource"}
-_SCHEDULED = f"<{NAMESPACE}scheduledOn>"
+_OWN = {
+    f"<{NAMESPACE}{name}>": name
+    for name in (
+        "name",
+        "namespace",
+        "phase",
+        "domain",
+        "cluster",
+        "label",
+        "tag",
+        "formerType",
+        "application",
+        "version",
+    )
+} | {"<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>": "type", "<http://purl.org/dc/terms/title>": "title"}
+_PARTS = {
+    f"<{NAMESPACE}image>": "image",
+    f"<{NAMESPACE}quantity>": "quantity",
+    "<http://www.w3.org/ns/dcat#accessService>": "datasource",
+    f"<{NAMESPACE}scheduledOn>": "scheduled",
+    "<http://www.w3.org/ns/prov#endedAtTime>": "ended",
+}
+_TOLD = _OWN | _PARTS
 _SPOKEN = ("name", "title", "application", "version", "label", "tag", "image")
 
 Facets = tuple[tuple[str, ...], ...]
@@ -51,46 +67,70 @@ def token(field: str, value: str) -> str:
 LIVE = token("live", "")
 
 
+def same_facts(before: Lines, after: Lines) -> bool:
+    """Tell whether two states of one graph differ in nothing that is read here: most changes are of a number or a time."""
+    return all(line.split(" ", 2)[1] not in _TOLD for line in before ^ after)
+
+
 def facts_of(lines: Lines, graph: str, id: str, owner: str) -> Facts:
     """Read out of a graph what it is found and counted by."""
-    own, told, nodes = _told(lines, f"<{graph}>")
-    types = sorted(map(_local, own.get("type", ())))
-    tombstone = "Tombstone" in types
-    if tombstone:
-        types = sorted(map(_local, own.get("formerType", ())))
-    values: dict[str, set[str]] = {
-        "type": set(types),
-        "node": {_last(each) for each in nodes},
-        "owner": {owner},
-        **{name: set(own.get(name, ())) for name in ("tag", "namespace")},
-        "phase": {_local(each) for each in own.get("phase", ())},
-        **{name: {_last(each) for each in own.get(name, ())} for name in ("domain", "cluster")},
-        "quantity": {_local(each) for each in told.get("quantity", ())},
-        "datasource": {_last(each) for each in told.get("datasource", ())},
-    }
-    facets = tuple([tuple(sorted(values[field])) for field in FIELDS])
-    plain = unquote(id)
-    found: set[str] = set(words(plain))
-    for name in _SPOKEN:
-        for text in (*own.get(name, ()), *told.get(name, ())):
-            if name != "name" or not plain.endswith(f"/{text}"):  # else its words are there
-                found.update(_words(text))
-    for field, held in zip(FIELDS, facets, strict=True):
-        found.update([token(field, value) for value in held])
-    found |= {token("type", wider) for kind in types if (wider := _wider(kind))}
+    told = _told(lines, f"<{graph}>")
+    types = told["type"]
+    if tombstone := f"{NAMESPACE}Tombstone" in types:
+        types = told.get("formerType", [])
+    kinds = _each(_local, types)
+    facets: Facets = (
+        kinds,
+        _each(_last, told.get("domain")),
+        _each(_last, told.get("cluster")),
+        _each(None, told.get("namespace")),
+        _each(_last, told.get("node")),
+        _each(_local, told.get("phase")),
+        _each(_local, told.get("quantity")),
+        _each(_last, told.get("datasource")),
+        _each(None, told.get("tag")),
+        _one(owner),
+    )
+    words_ = _spoken(told, unquote(id))
+    words_.update([token(field, value) for field, values in zip(FIELDS, facets, strict=True) for value in values])
+    words_.update([token("type", wider) for kind in kinds if (wider := _wider(kind))])
     if not tombstone:
-        found.add(LIVE)
-    first = {name: min(own.get(name, ()), default=None) for name in ("name", "namespace")}
-    phase = min(values["phase"], default=None)
+        words_.add(LIVE)
+    name, namespace, phase = min(told.get("name", ("",))), facets[3], facets[5]
     return Facts(
-        first["name"] or "",
-        types[0] if types else "",
-        first["namespace"],
-        phase,
+        name,
+        kinds[0] if kinds else "",
+        namespace[0] if namespace else None,
+        phase[0] if phase else None,
         tombstone,
         facets,
-        f" {' '.join(sorted(found))} ",
+        f" {' '.join(sorted(words_))} ",
     )
+
+
+def _each(part: Callable[[str], str] | None, values: Sequence[str] | None) -> tuple[str, ...]:
+    """Return a part of each value, sorted, each once."""
+    if not values:
+        return ()
+    if len(values) == 1:
+        return _one(part(values[0]) if part else values[0])
+    return tuple(sorted(set(map(part, values) if part else values)))
+
+
+@lru_cache(maxsize=16_384)  # the same few values again and again: kept once
+def _one(value: str) -> tuple[str, ...]:
+    return (value,)
+
+
+def _spoken(told: Mapping[str, Sequence[str]], id: str) -> set[str]:
+    """Return the words that an entity is found by: those of its id, and of what it says."""
+    found: set[str] = set()
+    for segment in id.split("/"):
+        found.update(_words(segment))
+    for name in _SPOKEN:
+        for text in told.get(name, ()):
+            found.update(_words(text))
+    return found
 
 
 @lru_cache(maxsize=16_384)
@@ -98,23 +138,23 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(words(text))
 
 
-def _told(lines: Lines, entity: str) -> tuple[dict[str, list[str]], dict[str, list[str]], list[str]]:
+def _told(lines: Lines, entity: str) -> dict[str, list[str]]:
     """Sort the values that matter: about the entity itself, about its parts, and the nodes that its open runs are on."""
-    own: dict[str, list[str]] = {}
-    told: dict[str, list[str]] = {}
+    told: dict[str, list[str]] = {"type": []}
     scheduled: list[tuple[str, str]] = []
     ended: set[str] = set()
-    for line in lines:
-        subject, predicate, value = line.split(" ", 2)
-        if predicate == _ENDED:
+    for predicate, line in [(each, line) for line in lines if (each := line.split(" ", 2)[1]) in _TOLD]:
+        name = _TOLD[predicate]
+        subject, _, value = line.split(" ", 2)
+        if name == "scheduled":
+            scheduled.append((subject, value[1:-3]))
+        elif name == "ended":
             ended.add(subject)
-        elif predicate == _SCHEDULED:
-            scheduled.append((subject, value))
-        elif subject == entity and (name := _OWN.get(predicate)):
-            own.setdefault(name, []).append(_value(value, line))
-        elif name := _PARTS.get(predicate):
+        elif subject == entity or predicate in _PARTS:
             told.setdefault(name, []).append(_value(value, line))
-    return own, told, [value[1:-3] for subject, value in scheduled if subject not in ended]
+    if scheduled:
+        told["node"] = [node for subject, node in scheduled if subject not in ended]
+    return told
 
 
 def _value(text: str, line: str) -> str:

@@ -1,31 +1,42 @@
 """Finding entities: text and filters, counted by facet, sorted, page after page.
 
-What is found is first asked of the index as words. Up to ``EXACT`` matches everything is exact and taken from them; where there are more, a
-page is found by walking in order and looking at each entity (a hit is never far), and what is counted is counted over the first ``EXACT``
-matches, and said to be so. Cursors name the place of the last item, not a number of items, so nothing is shown twice or left out because
-something else came or went.
+What is found is first asked of the index as words. Up to ``EXACT`` matches everything is exact and taken from them; where there are more,
+what is counted is counted over the first ``EXACT`` matches, and said to be so, and a page is found by walking in order and looking at each
+entity. A hit is seldom far; where it is (all matches stand together, far behind), all matches are taken and sorted, or, when they are very
+many, walked to. Cursors name the place of the last item, not a number of items, so nothing is shown twice or left out because something
+else came or went; what itself moves in the order meanwhile (sorted by name or change) may be.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from kg.errors import InvalidInput, StoreUnavailable
 from kg.facets import FIELDS, LIVE, token
+from kg.index_tables import key_of
 from kg.indexing import Index
 from kg.words import Part, sought
 
 EXACT = 2_000
 """Matches up to which counts are exact."""
+LOOKS = 4_000
+"""Entities that a walk looks at before the index is asked, and ``LOOKS_EACH`` for each that is wanted; fewer when it is for many words."""
+LOOKS_EACH = 20
+SORTED = 30_000
+"""Matches up to which taking and sorting them costs less than walking to them."""
 MAX_PARTS = 16
+MAX_VALUES = 200
+"""Values of all filters together."""
 TOP = 50
 """Values of one facet that are told."""
 BEHIND = 2_000
@@ -34,7 +45,7 @@ LISTING = 5.0
 """Seconds that a question waits while everything is listed anew; after them it is answered from a part."""
 
 Sort = Literal["relevance", "id", "name", "-changed"]
-_KEYS: Mapping[str, str] = {"id": "id", "name": "name", "-changed": "changed"}
+_KEYS: Mapping[str, str] = {"id": "id", "name": "key", "-changed": "changed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,30 +113,19 @@ class Search:
             self.index.wait_listed(LISTING)
             generation = self.index.catch_up(BEHIND)
         try:
-            rows = self._matches(clauses)
-            narrow = rows is not None and len(rows) <= EXACT
-            items, more = self._page(question, clauses, narrow=narrow)
-        except sqlite3.Error as error:
-            raise StoreUnavailable(f"the search index cannot be read: {error}") from error
+            return self._answer(question, clauses, generation)
+        except StoreUnavailable:
+            if not self.index.listing:
+                raise
+        return self._answer(question, clauses, 0)  # the index was damaged, and is being made anew
+
+    def _answer(self, question: Question, clauses: Sequence[Clause], generation: int) -> Result:
+        with self.index.reading() as connection:
+            rows = _matches(connection, clauses)
+            items, more = _page(connection, question, clauses, rows)
         total, exact, facets = self._counted(question, clauses, rows)
         cursor = _cursor(question, items[-1]) if more else None
         return Result(tuple(_found(self.index, each) for each in items), total, exact, facets, cursor, generation)
-
-    def _matches(self, clauses: Sequence[Clause]) -> list[int] | None:
-        """Return the rows that match, at most one more than ``EXACT``; None when everything does that is alive."""
-        if all(clause == _ALIVE for clause in clauses):
-            return None
-        query = "SELECT rowid FROM found WHERE found MATCH ? LIMIT ?"
-        return [row for (row,) in self.index.reader.execute(query, (_matching(clauses), EXACT + 1))]
-
-    def _page(self, question: Question, clauses: Sequence[Clause], *, narrow: bool) -> tuple[list[Any], bool]:
-        """Return at most ``limit`` entities after the cursor, and whether there are more."""
-        found: list[Any] = []
-        for query, values in _selects(question, clauses, narrow=narrow):
-            missing = question.limit + 1 - len(found)
-            if missing:
-                found += self.index.reader.execute(query, {**values, "limit": missing}).fetchall()
-        return found[: question.limit], len(found) > question.limit
 
     def _counted(
         self, question: Question, clauses: Sequence[Clause], rows: list[int] | None
@@ -140,6 +140,65 @@ class Search:
             FIELDS[place]: _top(Counter(chain.from_iterable([facets[place] for facets in held]))) for place in wanted
         }
         return min(len(rows), EXACT), len(rows) <= EXACT, counted
+
+
+def _matches(connection: sqlite3.Connection, clauses: Sequence[Clause]) -> list[int] | None:
+    """Return the rows that match, at most one more than ``EXACT``; None when everything does that is alive."""
+    if all(clause == _ALIVE for clause in clauses):
+        return None
+    query = "SELECT rowid FROM found WHERE found MATCH ? LIMIT ?"
+    return [row for (row,) in connection.execute(query, (_matching(clauses), EXACT + 1)).fetchall()]
+
+
+def _page(
+    connection: sqlite3.Connection, question: Question, clauses: Sequence[Clause], rows: list[int] | None
+) -> tuple[list[Any], bool]:
+    """Return at most ``limit`` entities after the cursor, and whether there are more."""
+    found: list[Any] = []
+    for stage in _stages(question):
+        missing = question.limit + 1 - len(found)
+        if rows is not None and len(rows) <= EXACT:
+            found += _sorted(connection, stage, json.dumps(rows), missing)
+        elif missing:
+            found += _walked(connection, stage, clauses, missing)
+    return found[: question.limit], len(found) > question.limit
+
+
+def _sorted(connection: sqlite3.Connection, stage: _Stage, rows: str, limit: int) -> list[Any]:
+    where = f"row IN ({_select('value', 'json_each(:rows)', 'true')}) AND {stage.where}"
+    query = _select(_SHOWN, "entity", where, f"{stage.order} LIMIT :limit")
+    return connection.execute(query, {**stage.values, "rows": rows, "limit": limit}).fetchall()
+
+
+def _walked(connection: sqlite3.Connection, stage: _Stage, clauses: Sequence[Clause], limit: int) -> list[Any]:
+    """Look at one entity after the other; when that leads nowhere, ask the index for all."""
+    words: dict[str, Any] = {}
+    alive = " AND ".join(["NOT removed", *_conditions(clauses, words)])
+    looks = (LOOKS + LOOKS_EACH * limit) // max(1, len(words)) if clauses else -1
+    values = {**stage.values, **words, "looks": looks, "limit": limit}
+    near = _select(_KEPT, "entity", stage.where, f"{stage.order} LIMIT :looks")
+    found = connection.execute(_select(_SHOWN, f"({near})", alive, "LIMIT :limit"), values).fetchall()
+    if looks < 0 or len(found) == limit:
+        return found
+    there_are = _select("1", "entity", stage.where, "LIMIT :looks")
+    (looked,) = connection.execute(_select("count(*)", f"({there_are})", "true"), values).fetchone()
+    return found if looked < looks else _all_taken(connection, stage, clauses, limit)
+
+
+def _all_taken(connection: sqlite3.Connection, stage: _Stage, clauses: Sequence[Clause], limit: int) -> list[Any]:
+    """Take what the index finds and sort it; when it is very much, walk in order until enough of it is met."""
+    found = _select("rowid", "found", "found MATCH :match")
+    values = {"match": _matching(clauses), "sorted": SORTED + 1}
+    query = _select("json_group_array(rowid), count(*)", f"({found} LIMIT :sorted)", "true")
+    rows, count = connection.execute(query, values).fetchone()
+    if count <= SORTED:
+        return _sorted(connection, stage, rows, limit)
+    query = _select(_SHOWN, "entity", f"+row IN ({found}) AND {stage.where}", f"{stage.order} LIMIT :limit")
+    return connection.execute(query, {**stage.values, **values, "limit": limit}).fetchall()
+
+
+def _select(what: str, source: str, where: str, rest: str = "") -> str:
+    return f"SELECT {what} FROM {source} WHERE {where} {rest}"  # noqa: S608 - parts of ours, values are bound
 
 
 def _top(counter: Counter[str]) -> dict[str, int]:
@@ -157,6 +216,8 @@ def _clauses(question: Question) -> list[Clause]:
         raise InvalidInput(
             f"{unknown[0]!r} is not something to filter or count by", hint=f"it is one of {', '.join(FIELDS)}"
         )
+    if sum(map(len, question.filters.values())) > MAX_VALUES:
+        raise InvalidInput(f"the filters have more than {MAX_VALUES} values")
     parts = sought(question.text)
     if question.text.strip() and not parts:
         raise InvalidInput("there is no word in the text", hint="search for a name, label, image, id or tag")
@@ -180,32 +241,38 @@ def _quoted(part: Part) -> str:
 
 
 _SHOWN = "id, type, name, namespace, phase, owner, tombstone, digest, generation, changed"
+_KEPT = f"{_SHOWN}, removed, words"
 
 
-def _selects(question: Question, clauses: Sequence[Clause], *, narrow: bool) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what to ask, in order: for relevance first those whose name is the text, then the others."""
+class _Stage(NamedTuple):
+    """Part of an order, after the cursor."""
+
+    where: str
+    order: str
+    values: dict[str, Any]
+
+
+def _stages(question: Question) -> Iterator[_Stage]:
+    """Yield what to go through, in order: for relevance first those whose name is the text, then the others."""
     values: dict[str, Any] = {}
-    each_looked_at = ["NOT removed", *_conditions(clauses, values)]
-    where = ["row IN (SELECT rowid FROM found WHERE found MATCH :match)"] if narrow else each_looked_at
-    values["match"] = _matching(clauses)
+    where = ["true"]
     if question.prefix:
-        where = [*where, "id >= :first AND id < :past"]
-        values |= {"first": question.prefix, "past": question.prefix + "\U0010ffff"}
+        where = ["id >= :first AND id < :past"]
+        values = {"first": question.prefix, "past": question.prefix + "\U0010ffff"}
     stages = [where]
-    if question.sort == "relevance" and (name := question.text.strip().casefold()):
+    if question.sort == "relevance" and (name := key_of(question.text.strip())):
         values["name"] = name
-        stages = [[*each_looked_at, "key = :name"], [*where, "key <> :name"]]
+        stages = [[*where, "key = :name"], [*where, "key <> :name"]]
     begin, *place = _read_cursor(question)
     column = _KEYS.get(question.sort, "id")
     direction, compared = ("DESC", "<") if question.sort.startswith("-") else ("ASC", ">")
     for number, conditions in enumerate(stages[begin:], begin):
-        after = []
+        after, at = [], {}
         if place and number == begin:
             after = [f"({column}, id) {compared} (:value, :id)"]
-            values |= {"value": place[0], "id": place[1]}
-        text = " AND ".join([*conditions, *after])
+            at = {"value": place[0], "id": place[1]}
         order = f"ORDER BY {column} {direction}, id {direction}"
-        yield f"SELECT {_SHOWN} FROM entity WHERE {text} {order} LIMIT :limit", values  # noqa: S608 - parts of ours
+        yield _Stage(" AND ".join([*conditions, *after]), order, {**values, **at})
 
 
 def _conditions(clauses: Sequence[Clause], values: dict[str, Any]) -> Iterator[str]:
@@ -218,15 +285,24 @@ def _conditions(clauses: Sequence[Clause], values: dict[str, Any]) -> Iterator[s
         yield f"({' OR '.join(options)})"
 
 
+_Place = tuple[Annotated[int, msgspec.Meta(ge=0, le=1)], str, str, str]
+
+
 def _cursor(question: Question, last: Any) -> str:
+    """Name the place of an item: its stage, what it is sorted by, its id, and the question that all that is about."""
     shown = dict(zip(_SHOWN.split(", "), last, strict=True))
-    text = question.text.strip().casefold()
-    stage = int(question.sort == "relevance" and bool(text) and shown["name"].casefold() != text)
-    place = [stage, shown[_KEYS.get(question.sort, "id")], shown["id"]]
+    shown["key"] = key_of(shown["name"])
+    text = key_of(question.text.strip())
+    stage = int(question.sort == "relevance" and bool(text) and shown["key"] != text)
+    place = [stage, shown[_KEYS.get(question.sort, "id")], shown["id"], _asked(question)]
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 
-_Place = tuple[Annotated[int, msgspec.Meta(ge=0, le=1)], str, str]
+def _asked(question: Question) -> str:
+    """Return a mark of everything that decides what is found and in which order."""
+    filters = sorted((name, sorted(values)) for name, values in question.filters.items() if values)
+    asked = [question.text.strip(), filters, question.prefix, question.tombstones, question.sort]
+    return blake2b(msgspec.json.encode(asked), digest_size=6).hexdigest()
 
 
 def _read_cursor(question: Question) -> list[Any]:
@@ -235,9 +311,12 @@ def _read_cursor(question: Question) -> list[Any]:
         return [0, question.after, question.after] if question.after else [0]
     try:
         padded = question.cursor + "=" * (-len(question.cursor) % 4)
-        return list(msgspec.json.decode(base64.b64decode(padded, "-_", validate=True), type=_Place))
+        stage, value, id, asked = msgspec.json.decode(base64.b64decode(padded, "-_", validate=True), type=_Place)
     except (ValueError, msgspec.MsgspecError) as error:
         raise InvalidInput("the cursor is not one that was given out here", hint="take it from next") from error
+    if asked != _asked(question):
+        raise InvalidInput("the cursor is of another question", hint="leave text, filters and sort as they were")
+    return [stage, value, id]
 
 
 def _found(index: Index, row: Any) -> Found:

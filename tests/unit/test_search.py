@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -256,10 +257,11 @@ def test_a_question_that_makes_no_sense_is_refused(found: Search, question: Ques
 def contents(index: Index) -> Any:
     """Return everything an index holds that does not depend on when it was made."""
     index.catch_up()
-    rows = index.reader.execute(
-        "SELECT id, name, type, phase, tombstone, digest, facets, words FROM entity WHERE NOT removed ORDER BY id"
-    ).fetchall()
-    matches = index.reader.execute("SELECT count(*) FROM found WHERE found MATCH '\"prod\"'").fetchone()
+    with index.reading() as connection:
+        rows = connection.execute(
+            "SELECT id, name, type, phase, tombstone, digest, facets, words FROM entity WHERE NOT removed ORDER BY id"
+        ).fetchall()
+        matches = connection.execute("SELECT count(*) FROM found WHERE found MATCH '\"prod\"'").fetchone()
     counts = [{value: count for value, count in each.items() if count} for each in index.counts]
     return rows, matches, counts, index.live
 
@@ -286,7 +288,8 @@ def test_an_index_that_followed_equals_one_made_anew(history: list[list[tuple[in
             index = index_of(store)
     fresh = Index(store, IRIS, store.directory / "fresh.sqlite")
     assert contents(index) == contents(fresh)
-    index.reader.execute("INSERT INTO found (found, rank) VALUES ('integrity-check', 1)")
+    with index.reading() as connection:
+        connection.execute("INSERT INTO found (found, rank) VALUES ('integrity-check', 1)")
     index.close()
     fresh.close()
     store.close()
@@ -326,12 +329,13 @@ def test_an_index_that_cannot_be_used_is_made_anew(found: Search, store: Embedde
     """A damaged file, another format, another store's history: the answers are right all the same."""
     path = store.directory / "search.sqlite"
     expected = contents(found.index)
-    if damage == "format":
-        found.index.reader.execute("PRAGMA user_version = 99")
-    elif damage == "ahead":
-        found.index.reader.execute("UPDATE state SET position = 1000")
-    elif damage == "other":
-        found.index.reader.execute("UPDATE state SET mark = 'x'")
+    with found.index.reading() as connection:
+        if damage == "format":
+            connection.execute("PRAGMA user_version = 99")
+        elif damage == "ahead":
+            connection.execute("UPDATE state SET position = 1000")
+        elif damage == "other":
+            connection.execute("UPDATE state SET mark = 'x'")
     found.index.close()
     if damage == "garbage":
         path.write_bytes(b"garbage" * 1000)
@@ -340,6 +344,52 @@ def test_an_index_that_cannot_be_used_is_made_anew(found: Search, store: Embedde
         path.unlink()
     again = index_of(store)
     assert contents(again) == expected
+    again.close()
+
+
+@pytest.mark.parametrize("damage", ["words", "gone", "rows"])
+def test_an_index_that_is_damaged_while_it_is_used_is_made_anew(
+    found: Search, store: EmbeddedStore, damage: str
+) -> None:
+    """Pages overwritten, or the file taken away, under a running service: questions and writes go on, and all is found again, counted once."""
+    expected = contents(found.index)
+    path = store.directory / "search.sqlite"
+    with found.index.reading() as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if damage != "gone":
+            table = "found_data" if damage == "words" else "entity"
+            (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+            with path.open("r+b") as file:
+                file.seek(4096 * (page - 1))
+                file.write(b"\xff" * 4096)
+    found.index.close()
+    if damage == "gone":
+        path.unlink()
+        again = index_of(store)
+        for each in store.directory.glob("search.sqlite*"):
+            each.unlink()
+    else:
+        again = index_of(store)
+    search = Search(again)
+    store.apply([GraphWrite(IRIS.expand("prod/z/pod/late"), lines("prod/z/pod/late", "Pod"), "user")])
+    deadline = time.monotonic() + 30
+    while search.find(Question("late")).total != 1 or search.find(Question("one")).total != 2:
+        assert time.monotonic() < deadline
+    store.apply([GraphWrite(IRIS.expand("prod/z/pod/late"), None, "user")])
+    assert contents(again) == expected
+    again.close()
+
+
+def test_signs_that_separate_nothing_are_values(found: Search, store: EmbeddedStore) -> None:
+    """Control characters in a tag or a name are no more than characters: they are found, counted and told, by the feed as well."""
+    id, tag = "prod/a/pod/odd", "a\x1eb\x1fc\x00d"
+    store.apply([GraphWrite(IRIS.expand(id), lines(id, "Pod", tag=[tag]), "user")])
+    result = found.find(Question(filters={"tag": [tag]}, facets=["tag"]))
+    assert (ids(result), result.facets["tag"]) == ([id], {tag: 1})
+    found.index.close()
+    again = index_of(store)
+    assert ids(Search(again).find(Question(filters={"tag": [tag]}))) == [id]
+    assert tag in again.known([IRIS.expand(id)])[IRIS.expand(id)].facets[FIELDS.index("tag")]
     again.close()
 
 

@@ -262,11 +262,12 @@ def test_an_index_that_the_log_does_not_reach_lists_what_there_is(
 
 def _exact(index: Index, store: EmbeddedStore) -> None:
     """Check that the index has what the store has, each once."""
-    found = index.reader.execute("SELECT id, digest FROM entity WHERE NOT removed ORDER BY id").fetchall()
+    with index.reading() as connection:
+        found = connection.execute("SELECT id, digest FROM entity WHERE NOT removed ORDER BY id").fetchall()
+        (count,) = connection.execute("SELECT count(*) FROM found WHERE found MATCH 'prod'").fetchone()
     assert [(index.iri(id), digest) for id, digest in found] == [(each.graph, each.digest) for each in store.entries()]
     assert index.position == store.generation
     assert index.live == len(found)
-    (count,) = index.reader.execute("SELECT count(*) FROM found WHERE found MATCH 'prod'").fetchone()
     assert count == len(found)
 
 
