@@ -13,7 +13,7 @@ from starlette.middleware.cors import CORSMiddleware
 from api import openapi, problems
 from api.alive import Alive
 from api.assembly import Parts
-from api.compression import Compression, Message, Receive, Scope, Send
+from api.compression import Compression, Headers, Message, Receive, Scope, Send
 from api.direct import Direct
 from api.hot import Application, Hot
 from api.metrics import Metrics
@@ -142,6 +142,18 @@ class Contained:
             await response(scope, receive, send)
 
 
+_LISTS = frozenset({b"accept", b"accept-encoding", b"if-match", b"if-none-match", b"prefer"})
+
+
+def _joined(headers: Headers) -> Headers:
+    """Return headers with those that are lists in one line each: several lines mean the same (RFC 9110 §5.3)."""
+    names = [name for name, _ in headers]
+    if len(set(names)) == len(names):
+        return headers
+    lists = {name: b", ".join(value for key, value in headers if key == name) for name in _LISTS.intersection(names)}
+    return [*((name, value) for name, value in headers if name not in lists), *lists.items()]
+
+
 class Observed:
     """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
 
@@ -154,6 +166,7 @@ class Observed:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope["headers"] = _joined(scope["headers"])
         sent = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
         scope["request_id"] = request_id = id_of_request(sent)
         structlog.contextvars.bind_contextvars(request_id=request_id)

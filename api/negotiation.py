@@ -1,4 +1,4 @@
-"""Which representation a client gets: Accept headers (RFC 9110 §12.5.1), ``format=`` and suffixes."""
+"""Which representation a client gets: Accept headers (RFC 9110 §12.5.1), ``format=`` and suffixes, Prefer after a write (RFC 7240)."""
 
 from __future__ import annotations
 
@@ -111,3 +111,20 @@ def sent_syntax(content_type: str | None) -> Syntax:
             f"charset {charset[0]!r} is not offered; send UTF-8", detail={"offered": list(_RDF_OFFERED)}
         )
     return JSONLD if name == "application/json" else syntax_named(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """How a write is answered: with headers alone, or with what the graph holds now. Known before anything is written."""
+
+    wish: str
+    syntax: Syntax
+    media_type: str
+
+    @classmethod
+    def of(cls, prefer: str | None, accept: str | None, sent: Syntax) -> Reply:
+        """Read the headers; raises ``NotAcceptable`` when what is preferred cannot be written as what is accepted."""
+        wishes = [each.partition(";")[0].partition("=") for each in (prefer or "").split(",")]
+        returned = (value.strip(' "').lower() for name, _, value in wishes if name.strip().lower() == "return")
+        wish = next(returned, "")
+        return cls(wish, *(rdf_syntax(accept) if wish == "representation" else (sent, "")))

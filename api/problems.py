@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import structlog
@@ -119,7 +120,8 @@ def _slug(name: str) -> str:
 
 def problem_response(request: Request, body: dict[str, Any], headers: dict[str, str] | None = None) -> Response:
     """Write a problem document for ``request``."""
-    body = {**body, "instance": request.url.path}
+    raw: bytes = request.scope.get("raw_path") or quote(request.url.path).encode()
+    body = {**body, "instance": raw.partition(b"?")[0].decode("latin-1")}
     if request_id := request.scope.get("request_id"):
         body["requestId"] = request_id
     content = msgspec.json.encode(body, enc_hook=str)

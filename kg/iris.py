@@ -245,6 +245,8 @@ class Iris:
 
     @staticmethod
     def _parsed(name: Name, below: list[str], *, notes: bool) -> Parsed:
+        if below == [""]:
+            raise InvalidIdentifier("the id ends in a slash", hint="leave it out")
         if below and not any(part.fullmatch("/".join(below)) for part in _BELOW):
             raise InvalidIdentifier(f"{'/'.join(below)!r} is not a part of an entity")
         return Parsed(name, tuple(_decode(segment) for segment in below), notes)

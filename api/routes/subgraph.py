@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from api import bodies, writing
 from api.assembly import Parts, parts
-from api.negotiation import rdf_syntax, sent_syntax
+from api.negotiation import Reply, rdf_syntax, sent_syntax
 from api.parameters import known_only
 from api.problems import NotAcceptable, unconditional
 from api.representations import CONTEXT_LINK, digests_of, etag, headers_of, matches, neighbours, write_graph
@@ -28,6 +28,7 @@ from kg.errors import (
     InvalidInput,
     PreconditionFailed,
     ResourceGone,
+    ResourceNotFound,
     UnsupportedSyntax,
 )
 from kg.neighbourhood import MAX_DEPTH, Following
@@ -266,16 +267,14 @@ async def put(id: EntityId, request: Request, service: Service, sent: Annotated[
 async def replace(service: Parts, request: Request, id: str, sent: Sending) -> Response:
     """Make a graph hold exactly what the body of ``request`` says."""
     syntax, data = await _sent(request, service, sent.content_type)
-    iri = service.iris.expand(id)
+    iri, reply = service.iris.expand(id), Reply.of(sent.prefer, sent.accept, syntax)
 
     def prepared() -> writing.Prepared:
         expected = _expected(service, iri, sent.if_match, sent.if_none_match)
         return service.subgraphs.putting(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
 
     written = await writing.written(service.store, iri, len(data), prepared)
-    return await writing.beside(
-        service.store, iri, len(data), lambda: _written(service, iri, written, syntax, sent.prefer, sent.accept)
-    )
+    return await writing.beside(service.store, iri, len(data), lambda: _written(service, iri, written, reply))
 
 
 @router.post("/subgraph/{id:path}", summary="Create one entity's graph")
@@ -284,16 +283,19 @@ async def post(
     request: Request,
     service: Service,
     content_type: ContentType = None,
+    if_match: IfMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
 ) -> Response:
     """Create the graph: 201 and Location; 409 when it is there already."""
     syntax, data = await _sent(request, service, content_type)
-    iri = service.iris.expand(id)
+    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, syntax)
 
     def work() -> Response:
+        if if_match is not None:
+            _expected(service, iri, if_match, None)
         written = service.subgraphs.create(iri, service.subgraphs.parse(data, syntax, iri))
-        return _written(service, iri, written, syntax, prefer, accept)
+        return _written(service, iri, written, reply)
 
     return await run_in_threadpool(work)
 
@@ -305,6 +307,7 @@ async def patch(
     service: Service,
     content_type: ContentType = None,
     if_match: IfMatch = None,
+    if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
 ) -> Response:
@@ -315,7 +318,7 @@ async def patch(
             f"a patch is sent as {' or '.join(patching.MEDIA_TYPES)}", detail={"offered": list(patching.MEDIA_TYPES)}
         )
     data = await bodies.body_of(request, service.settings.document_bytes)
-    iri = service.iris.expand(id)
+    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, JSONLD)
 
     def change(live: Subgraph) -> Lines:
         if kind == patching.SPARQL_UPDATE:
@@ -324,9 +327,9 @@ async def patch(
 
     def work() -> Response:
         service.subgraphs.read(iri)  # 404 and 410 before 412
-        expected = _expected(service, iri, if_match, None)
+        expected = _expected(service, iri, if_match, if_none_match)
         written = service.subgraphs.patch(iri, change, expected=expected)
-        return _written(service, iri, written, JSONLD, prefer, accept)
+        return _written(service, iri, written, reply)
 
     return await run_in_threadpool(work)
 
@@ -343,26 +346,32 @@ async def _sent(request: Request, service: Parts, content_type: str | None) -> t
     return syntax, await bodies.body_of(request, service.settings.document_bytes)
 
 
-def _written(
-    service: Parts, iri: str, written: Written, syntax: Syntax, prefer: str | None, accept: str | None
-) -> Response:
-    """Answer a write: nothing but headers, or with ``Prefer: return=representation`` what the graph holds now (RFC 7240)."""
+def _written(service: Parts, iri: str, written: Written, reply: Reply) -> Response:
+    """Answer a write."""
     headers = {"X-Drumlin-Generation": str(written.generation)}
-    status = 204
-    if written.outcome == "created":
-        headers["Location"] = f"/subgraph/{service.iris.short(iri)}"
-        status = 201
-    wishes = {each.strip().lower().replace(" ", "") for each in (prefer or "").split(",")}
-    if "return=representation" in wishes:
-        syntax, media_type = rdf_syntax(accept)
-        now = service.subgraphs.read(iri)
-        headers |= {"ETag": etag(now.digest, syntax), "Preference-Applied": "return=representation"}
-        content = write_graph(now.lines, iri, syntax)
-        return Response(content, 201 if status == 201 else 200, headers=headers, media_type=media_type)
-    if "return=minimal" in wishes:
-        headers["Preference-Applied"] = "return=minimal"
-    headers["ETag"] = etag(written.digest or "", syntax)
-    return Response(status_code=status, headers=headers)
+    address = f"/subgraph/{service.iris.short(iri)}"
+    status = 201 if written.outcome == "created" else 204
+    if status == 201:
+        headers["Location"] = address
+    if reply.wish in ("minimal", "representation"):
+        headers["Preference-Applied"] = f"return={reply.wish}"
+    now = _after(service, iri) if reply.wish == "representation" else None
+    if now is None:
+        return Response(status_code=status, headers={**headers, "ETag": etag(written.digest or "", reply.syntax)})
+    shown = headers_of(now, etag(now.digest, reply.syntax), _links(service, now, reply.media_type))
+    return Response(
+        write_graph(now.lines, iri, reply.syntax),
+        201 if status == 201 else 200,
+        headers={**shown, **headers, "Content-Location": address},
+        media_type=reply.media_type,
+    )
+
+
+def _after(service: Parts, iri: str) -> Subgraph | None:
+    try:
+        return service.subgraphs.read(iri)
+    except ResourceNotFound:  # another write has deleted it since; this one was done all the same
+        return None
 
 
 @router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)

@@ -114,6 +114,31 @@ def test_an_id_that_exists_as_written_wins_over_its_suffix(http: httpx.Client, n
     assert http.get(f"/subgraph/forecast/{name}.ttl").json()["id"].endswith(f"{name}.ttl")
 
 
+def test_a_problem_names_the_address_as_it_was_asked(http: httpx.Client) -> None:
+    """``instance`` is the encoded path; an id with a slash too many is told so."""
+    asked = http.get("/subgraph/domain/a%2Fb%20%E5%8D%97").json()
+    assert (asked["status"], asked["instance"]) == (404, "/subgraph/domain/a%2Fb%20%E5%8D%97")
+    for id in ("domain/x/", "prod/payments/deployment/checkout/"):
+        told = http.get(f"/subgraph/{id}")
+        assert (told.status_code, told.json()["detail"]) == (400, "the id ends in a slash")
+
+
+@pytest.mark.parametrize("segment", ["a/b", "南京 1", "100%", "a%2Fb", "a+b?c#d", "x.ttl", "~-._"])
+def test_any_name_is_reached_by_its_id_and_its_iri(http: httpx.Client, segment: str) -> None:
+    """A name is encoded once in an id; an id, or an IRI, sent as one segment is encoded once more as a whole; all lead to the same graph."""
+    id = f"domain/{quote(segment, safe='-._~')}"
+    document = {"id": BASE + id, "type": "Domain", "name": segment}
+    assert http.put(f"/subgraph/{id}", content=json.dumps(document).encode(), headers=JSONLD).status_code == 201
+    for path in (id, quote(id, safe=""), BASE + id, quote(BASE + id, safe="")):
+        found = http.get(f"/subgraph/{path}")
+        assert (found.status_code, found.json().get("id")) == (200, BASE + id), path
+    turtle = http.get(f"/subgraph/{id}.ttl")
+    assert (turtle.status_code, "text/turtle" in turtle.headers["Content-Type"]) == (200, True)
+    assert http.get(f"/id/{id}").headers["Location"] == f"/doc/{id}"
+    assert http.delete(f"/subgraph/{quote(BASE + id, safe='')}").status_code == 204
+    assert http.get(f"/subgraph/{id}").status_code == 410
+
+
 def test_full_iris_and_odd_names_are_encoded_once(http: httpx.Client) -> None:
     """An IRI is taken as one encoded segment or as it is; a percent-encoded name is kept, not decoded."""
     iri = f"{BASE}domain/{quote('南京')}"
@@ -371,8 +396,149 @@ def test_a_write_returns_the_representation_that_is_preferred(http: httpx.Client
     assert patched.status_code == 200
     assert patched.headers["ETag"] == http.get(path + ".ttl").headers["ETag"]
     assert 'drumlin:model "x"' in patched.text
+    assert patched.headers["Content-Location"] == path
+    assert patched.headers["X-Drumlin-Owner"] == "user"
     minimal = put(http, name, forecast(name), Prefer="return=minimal")
     assert (minimal.status_code, minimal.headers["Preference-Applied"]) == (204, "return=minimal")
+    for preferred in ('respond-async, return="representation"', "Return = Representation; x=1, wait=5"):
+        assert put(http, name, forecast(name), Prefer=preferred).json() == forecast(name)
+    assert put(http, name, forecast(name), Prefer="return=minimal, return=representation").status_code == 204
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "POST"])
+def test_what_cannot_be_answered_is_not_written(http: httpx.Client, name: str, method: str) -> None:
+    """A write whose representation is wanted in a form that is not offered is 406, and the graph stays as it was."""
+    path = f"/subgraph/forecast/{name}"
+    if method != "POST":
+        put(http, name, forecast(name))
+    document = {"model": "x"} if method == "PATCH" else forecast(name, model="x")
+    headers = {"Content-Type": MERGE if method == "PATCH" else LD, "Prefer": "return=representation"}
+    content = json.dumps(document).encode()
+    assert http.request(method, path, content=content, headers={**headers, "Accept": "image/png"}).status_code == 406
+    now = http.get(path)
+    assert now.status_code == 404 if method == "POST" else now.json()["model"] == "seasonal-naive"
+    created = http.request(method, path, content=content, headers={**headers, "Accept": "application/n-quads"})
+    assert created.status_code == (201 if method == "POST" else 200)
+    assert created.content == http.get(f"{path}.nq").content
+
+
+def test_conditions_guard_every_method(http: httpx.Client, name: str) -> None:
+    """If-None-Match: * keeps a patch off what is there, If-Match a creation from what is not; a stale digest keeps off a ground patch."""
+    path = f"/subgraph/forecast/{name}"
+    content = json.dumps(forecast(name)).encode()
+    assert http.post(path, content=content, headers={**JSONLD, "If-Match": "*"}).status_code == 412
+    first = http.post(path, content=content, headers=JSONLD)
+    assert http.post(path, content=content, headers={**JSONLD, "If-Match": first.headers["ETag"]}).status_code == 409
+    assert patch(http, path, '{"model": "x"}', MERGE, **{"If-None-Match": "*"}).status_code == 412
+    ground = 'PREFIX d: <https://w3id.org/drumlin/ns#> DELETE DATA { <> d:model "seasonal-naive" }'
+    put(http, name, forecast(name, horizon="P2D"))
+    assert patch(http, path, ground, UPDATE, **{"If-Match": first.headers["ETag"]}).status_code == 412
+    assert http.get(path).json()["model"] == "seasonal-naive"
+    now = http.get(f"{path}.ttl").headers["ETag"]
+    assert patch(http, path, ground, UPDATE, **{"If-Match": f'"0", {now}'}).status_code == 204
+    assert "model" not in http.get(path).json()
+
+
+def test_lines_of_one_header_are_one_list(http: httpx.Client, name: str) -> None:
+    """What is accepted, or known, may be said in several lines."""
+    put(http, name, forecast(name))
+    path = f"/subgraph/forecast/{name}"
+    turtle = http.get(path, headers=[("Accept", "image/png"), ("Accept", "text/turtle")])
+    assert turtle.headers["Content-Type"].startswith("text/turtle")
+    known = [("Accept", "text/turtle"), ("If-None-Match", '"0"'), ("If-None-Match", turtle.headers["ETag"])]
+    assert http.get(path, headers=known).status_code == 304
+
+
+@pytest.mark.parametrize(
+    ("change", "becomes"),
+    [
+        ('{"derivedFrom": ["https://kg.example/id/domain/a", null]}', ["https://kg.example/id/domain/a"]),
+        ('{"derivedFrom": "https://kg.example/id/domain/a"}', ["https://kg.example/id/domain/a"]),
+        ('{"modle": null, "@context": "https://w3id.org/drumlin/context/v1.jsonld"}', None),
+        ('{"distribution": null}', None),
+        ('{"derivedFrom": []}', 422),
+        ('{"derivedFrom": null}', 422),
+        ('{"model": ["a", "b"]}', 422),
+        ('{"model": {"name": "a"}}', 422),
+        ('{"model": 5}', 422),
+        ('{"horizon": "tomorrow"}', 422),
+        ('{"type": null}', 422),
+        ('{"type": "Deployment"}', 422),
+        ('{"id": null}', 422),
+        ('{"@id": "https://kg.example/id/domain/x"}', 422),
+        ('{"@type": "Deployment"}', 422),
+        ('{"@context": null}', 422),
+        ('{"@graph": [{"id": "https://kg.example/id/domain/x", "name": "x"}]}', 422),
+        ('{"@included": [{"id": "https://kg.example/id/domain/x", "name": "x"}]}', 422),
+        ('{"@reverse": {"derivedFrom": "https://kg.example/id/domain/x"}}', 422),
+        ('{"distribution": {"path": "x"}}', 422),
+        ('{"model": "\\ud800"}', 422),
+        ('{"model": NaN}', 422),
+        ("null", 422),
+        ("", 422),
+    ],
+)
+def test_a_merge_patch_does_what_rfc_7396_says_or_nothing(
+    http: httpx.Client, name: str, change: str, becomes: Any
+) -> None:
+    """Arrays replace, null removes, also what is not there; a change of type, identity or graph is refused and leaves no trace."""
+    put(http, name, forecast(name))
+    path = f"/subgraph/forecast/{name}"
+    before = http.get(path).json()
+    answer = patch(http, path, change, MERGE)
+    after = http.get(path).json()
+    if becomes == 422:
+        assert (answer.status_code, after) == (422, before), answer.text
+    elif becomes is None:
+        gone = {key for key, value in json.loads(change).items() if value is None}
+        assert (answer.status_code, after) == (204, {key: each for key, each in before.items() if key not in gone})
+    else:
+        assert (answer.status_code, after) == (204, {**before, "derivedFrom": becomes})
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("", 204),
+        ("PREFIX d: <https://w3id.org/drumlin/ns#>", 204),
+        ('INSERT DATA { <> <https://w3id.org/drumlin/ns#model> "seasonal-naive" }', 204),
+        ('DELETE DATA { <> <https://w3id.org/drumlin/ns#model> "another" }', 204),
+        ('DELETE DATA { <> <https://w3id.org/drumlin/ns#name> "energy_joules" }', 422),
+        ('INSERT DATA { <> <https://w3id.org/drumlin/ns#model> "b" }', 422),
+        ("INSERT DATA { <https://kg.example/id/domain/x> <http://example.org/p> 1 }", 422),
+        ("INSERT DATA { <> <http://example.org/p> [] }", 422),
+        ("INSERT DATA { <> <http://example.org/p> ?x }", 422),
+        ("INSERT DATA { <> <http://example.org/p> 1 } ; DELETE WHERE { ?s ?p ?o }", 403),
+        ("LOAD <http://127.0.0.1:9/>", 403),
+        ("DROP GRAPH <https://kg.example/id/domain/x>", 403),
+        ("SELECT * { ?s ?p ?o }", 400),
+        ("\udcff", 422),
+    ],
+)
+def test_a_ground_patch_is_whole_or_nothing(http: httpx.Client, name: str, text: str, status: int) -> None:
+    """What adds what is there, or removes what is not, changes nothing; whatever is more than ground data of this graph is refused whole."""
+    put(http, name, forecast(name))
+    path = f"/subgraph/forecast/{name}"
+    before = http.get(path)
+    content = text.encode(errors="surrogateescape")
+    answer = http.patch(path, content=content, headers={"Content-Type": UPDATE})
+    assert answer.status_code == status, answer.text
+    assert (http.get(path).content, http.get(path).headers["ETag"]) == (before.content, before.headers["ETag"])
+
+
+def test_the_same_content_makes_no_event(http: httpx.Client, name: str) -> None:
+    """PUT, PATCH and a line that say what is there already are answered as done, with the same ETag, and nobody is told of a change."""
+    first = put(http, name, forecast(name))
+    path, mark = f"/subgraph/forecast/{name}", http.get("/readyz").json()["generation"]
+    again = put(http, name, forecast(name))
+    patched = patch(http, path, '{"name": "energy_joules"}', MERGE)
+    assert {(each.status_code, each.headers["ETag"]) for each in (again, patched)} == {(204, first.headers["ETag"])}
+    line = json.dumps({"op": "put", "id": f"forecast/{name}", "document": forecast(name)}).encode()
+    assert http.post("/subgraphs", content=line).json()["outcome"] == "unchanged"
+    put(http, f"{name}-2", forecast(f"{name}-2"))
+    batch = {"Accept": "application/cloudevents-batch+json"}
+    events = http.get("/events", params={"since": mark}, headers=batch).json()
+    assert [each["subject"] for each in events] == [f"forecast/{name}-2"]
 
 
 def test_depth_brings_what_is_linked(http: httpx.Client) -> None:
