@@ -93,7 +93,7 @@ ANSWERS: Mapping[str, Answers] = {
     "DELETE /store": Answers({204: ()}, (400, 404, 409, 410, 412, 428, 507)),
     "GET /subgraph/{id}": _READ,
     "PUT /subgraph/{id}": _PUT,
-    "POST /subgraph/{id}": Answers({201: (*RDF, JSON)}, (400, 406, 409, 413, 415, 507)),
+    "POST /subgraph/{id}": Answers({201: (*RDF, JSON)}, (400, 406, 409, 412, 413, 415, 507)),
     "PATCH /subgraph/{id}": Answers({200: (*RDF, JSON), 204: ()}, (*_PUT.problems, 404, 410)),
     "DELETE /subgraph/{id}": Answers({204: ()}, (400, 404, 409, 410, 412, 428, 507)),
     "GET /subgraphs": _json(),
