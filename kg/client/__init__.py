@@ -21,11 +21,12 @@ from kg.client.asking import Asking
 from kg.client.bearer import BearerFrom
 from kg.client.calls import Call
 from kg.client.carrying import AwaitingWire, BlockingWire, Carrier, each, finished, time_out
-from kg.client.entities import Metric
+from kg.client.entities import Metric, Summary
 from kg.client.following import Following
 from kg.client.graphs import AsyncSubgraph, Subgraph
 from kg.client.operating import Operating
 from kg.client.operation import Awaiting, Blocking
+from kg.client.resolving import Resolved
 from kg.client.rows import Rows
 from kg.client.updating import AsyncGraph, Graph, Updating, graph_name
 from kg.client.workloads import AsyncWorkload, Workload
@@ -42,8 +43,10 @@ __all__ = [
     "Client",
     "Graph",
     "Metric",
+    "Resolved",
     "Rows",
     "Subgraph",
+    "Summary",
     "Workload",
 ]
 

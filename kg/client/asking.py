@@ -29,12 +29,15 @@ def many(value: str | Sequence[str]) -> list[str]:
 def _search(
     text: str = "", *, limit: int = 50, cursor: str = "", sort: str = "relevance", **filters: Values
 ) -> Call[dict[str, Any]]:
-    """Search entities by words and filters (``type="Pod", namespace=["a", "b"]``): a page with ``items``, ``total``, ``facets``."""
+    """Search entities by words and filters (``type="Pod", namespace=["a", "b"]``): a page with ``items``, ``total``, ``facets``.
+
+    ``next`` of a page is the ``cursor`` of the next one. Raises ``InvalidInput`` for an unknown filter or order, or a cursor of other words.
+    """
     return calls.search(text, filters, limit=limit, cursor=cursor, sort=sort)
 
 
 def _query(name: str, **parameters: Any) -> Call[Rows]:
-    """Ask a saved query."""
+    """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``."""
     return calls.query(name, parameters)
 
 
@@ -51,7 +54,8 @@ def _resolve(
 ) -> Call[Resolved]:
     """Resolve a metric of an entity: endpoint, exact query, unit, curl line; ``query`` is PromQL of your own, limited to the entity.
 
-    ``.prometheus()`` of the answer is for jobs that use prometheus-api-client.
+    ``.prometheus()`` of the answer is for jobs that use prometheus-api-client. Raises ``ResourceNotFound`` for an unknown entity, metric or
+    datasource, ``InvalidInput`` for a window or step that cannot be.
     """
     window = {"last": last, "start": start, "end": end, "step": step}
     return calls.resolve(entity, metric, **window, datasource=datasource, query=query)
@@ -60,14 +64,20 @@ def _resolve(
 def _resolve_many(
     entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
 ) -> Call[list[Resolved]]:
-    """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none."""
+    """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none.
+
+    Raises ``InvalidInput`` for a window or step that cannot be, ``TooLarge`` for too many.
+    """
     return calls.resolve_many(many(entities), many(metrics), **options)
 
 
 def _explain(
     entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
 ) -> Call[dict[str, Any]]:
-    """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched."""
+    """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched.
+
+    Raises what ``history`` raises before it fetches.
+    """
     return calls.explain(entities and many(entities), many(metrics), **options)
 
 
@@ -83,7 +93,8 @@ def _logs(
 ) -> Call[list[dict[str, Any]]]:
     """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
 
-    ``filter`` keeps those that contain a text.
+    ``filter`` keeps those that contain a text. Raises ``ResourceNotFound`` when the entity has no logs, ``SourceUnavailable`` when their
+    server does not answer.
     """
     window = {"last": last, "start": start, "end": end}
     call = calls.logs(entity, **window, filter=filter, limit=limit, direction=direction)
@@ -91,14 +102,18 @@ def _logs(
 
 
 def _datasources(name: str | None = None, *, probe: bool = True) -> Call[list[dict[str, Any]]]:
-    """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find."""
+    """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find.
+
+    Raises ``ResourceNotFound`` for a ``name`` that there is not; a server that is away is told in its place.
+    """
     return calls.datasources(name, probe=probe)
 
 
 def _apply(writes: Sequence[GraphWrite], *, atomic: bool = False) -> Call[list[dict[str, Any]]]:
     """Write many graphs in one request; one result a write, in order: ``outcome`` or ``problem``.
 
-    ``atomic``: all or none, and a refused write raises.
+    ``atomic``: all or none, and a refused write raises: ``Conflict``, ``PreconditionFailed``, ``ShapeViolation`` …. It is repeated by
+    itself only when no write says what it expects.
     """
     return calls.write_subgraphs(writes, atomic=atomic)
 

@@ -53,7 +53,7 @@ def _nothing(_: httpx.Response) -> None:
 
 
 def get_subgraph(id: str) -> Call[dict[str, Any]]:
-    """Read one entity's graph as a nested JSON-LD document."""
+    """Return the graph as a nested JSON-LD document; raises ``ResourceNotFound``, ``ResourceGone`` when a tombstone is all that is left."""
     return Call("GET", f"/subgraph/{in_path(id)}", _json, headers={"Accept": "application/ld+json"})
 
 
@@ -145,7 +145,10 @@ def _bulk_line(write: GraphWrite) -> dict[str, Any]:
 
 
 def sparql(query: str) -> Call[Any]:
-    """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE."""
+    """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE.
+
+    Raises ``QueryRejected`` (``reason``: syntax, timeout, complexity …; ``detail``: line, column), ``Throttled``, ``ReaderLost``.
+    """
     accept = "application/sparql-results+json, application/n-triples"
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": accept}
     return Call("POST", "/sparql", _answer, headers=headers, content=query.encode())
@@ -251,7 +254,7 @@ def about() -> Call[dict[str, Any]]:
 
 
 def ready() -> Call[dict[str, Any]]:
-    """Ask whether everything that existed has been read."""
+    """Ask whether everything that existed has been read, and up to which ``generation``; raises ``StoreUnavailable`` until it has."""
     return Call("GET", "/readyz", _json, repeatable=False)
 
 
@@ -324,7 +327,7 @@ def datasources(name: str | None, *, probe: bool) -> Call[list[dict[str, Any]]]:
 
 
 def import_datasources(name: str) -> Call[list[dict[str, Any]]]:
-    """Import the datasources of a Grafana that is configured."""
+    """Import the datasources of a Grafana that is configured; raises ``ResourceNotFound`` for another, ``SourceUnavailable``."""
     return Call("POST", "/datasources/import", lambda response: _json(response)["items"], {"name": name})
 
 

@@ -13,37 +13,50 @@ Document = Mapping[str, Any] | str | bytes
 
 
 def _text(id: str, syntax: str = "turtle") -> Call[str]:
-    """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …)."""
+    """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …); raises as ``get``, and ``UnsupportedSyntax``."""
     return calls.get_subgraph_text(id, syntax)
 
 
 def _put(id: str, document: Document, *, syntax: str = "jsonld", if_match: str | None = None) -> Call[str]:
-    """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now."""
+    """Create or replace the graph and return its ETag; ``if_match`` is the ETag it must have now.
+
+    Raises ``InvalidDocument`` (``detail``: line, column), ``ShapeViolation``, ``GraphOwned``, ``PreconditionFailed``,
+    ``PreconditionRequired`` when the service wants ``if_match``, ``TooLarge``. With ``if_match`` it is not repeated by itself.
+    """
     return calls.put_subgraph(id, document, syntax, if_match)
 
 
 def _create(id: str, document: Document, *, syntax: str = "jsonld") -> Call[str]:
-    """Create the graph and return its ETag; raises ``Conflict`` when it is there."""
+    """Create the graph and return its ETag; raises ``AlreadyExists``, a ``Conflict``, and what ``put`` raises for the document."""
     return calls.create_subgraph(id, document, syntax)
 
 
 def _delete(id: str, *, if_match: str | None = None) -> Call[None]:
-    """Delete the entity; a tombstone remains."""
+    """Delete the entity; a tombstone remains. Raises ``ResourceNotFound``, ``GraphOwned``, ``PreconditionFailed``."""
     return calls.delete_subgraph(id, if_match)
 
 
 def _patch(id: str, patch: Mapping[str, Any] | str, *, if_match: str | None = None) -> Call[str]:
-    """Change a part of the graph and return its ETag: a merge-patch (None removes, lists replace) or ground SPARQL Update."""
+    """Change a part of the graph and return its ETag: a merge-patch (None removes, lists replace) or ground SPARQL Update.
+
+    Raises ``ResourceNotFound``, ``QueryRejected`` for an update that is not ground, and what ``put`` raises for what comes of it.
+    """
     return calls.patch_subgraph(id, patch, if_match)
 
 
 def _frame(id: str, frame: str | Mapping[str, Any], *, depth: int = 0) -> Call[dict[str, Any]]:
-    """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own."""
+    """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own.
+
+    Raises ``ResourceNotFound`` (also for a class without a frame), ``InvalidDocument`` for a frame that is none, ``TooLarge``.
+    """
     return calls.frame_subgraph(id, frame, depth)
 
 
 def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list[dict[str, Any]]]:
-    """Return the graph and those up to ``depth`` links away (0 to 3), each as a nested document; the own one comes first."""
+    """Return the graph and those up to ``depth`` links away (0 to 3), each as a nested document; the own one comes first.
+
+    ``include`` names the links that are followed (``partOf``), or ``incoming``. Raises ``ResourceNotFound``, ``InvalidInput``.
+    """
     return calls.around_subgraph(id, depth, include)
 
 

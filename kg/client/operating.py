@@ -28,7 +28,10 @@ def _rdf(path: str, syntax: str) -> Call[str]:
 
 
 def _backup() -> Call[bytes]:
-    """Take a backup: a tar of a store directory of one generation, in memory; ``drumlin backup`` streams it."""
+    """Take a backup: a tar of a store directory of one generation, in memory; ``drumlin backup`` streams it.
+
+    Raises ``Conflict`` while another such operation runs, ``CapabilityMissing`` for a store in an engine elsewhere.
+    """
     return Call("POST", "/admin/backup", lambda response: response.content, seconds=_LONG, repeatable=False)
 
 
@@ -38,7 +41,7 @@ def _metrics() -> Call[str]:
 
 
 def _check() -> Call[dict[str, Any]]:
-    """Hold quads, records, log and links of the store against each other: ``whole``, and what is not."""
+    """Hold quads, records, log and links of the store against each other: ``whole``, and what is not; raises as ``backup`` does."""
     return Call("GET", "/admin/check", _json, seconds=_LONG)
 
 
@@ -48,17 +51,17 @@ def _audit() -> Call[dict[str, Any]]:
 
 
 def _optimize() -> Call[dict[str, Any]]:
-    """Merge the store's files: bytes ``before`` and ``after``."""
+    """Merge the store's files: bytes ``before`` and ``after``; raises as ``backup`` does."""
     return Call("POST", "/admin/optimize", _json, seconds=_LONG, repeatable=False)
 
 
 def _ontology(syntax: str = "turtle") -> Call[str]:
-    """Return the vocabulary of the graph as text of an RDF syntax."""
+    """Return the vocabulary of the graph as text of an RDF syntax; raises ``UnsupportedSyntax`` for another."""
     return _rdf("/ns", syntax)
 
 
 def _vocabulary(part: str, syntax: str = "turtle") -> Call[str]:
-    """Return the ``shapes``, or the metric templates (``metrics``), as text of an RDF syntax."""
+    """Return the ``shapes``, or the metric templates (``metrics``), as text of an RDF syntax; raises ``ResourceNotFound`` for others."""
     return _rdf(f"/ns/{part}", syntax)
 
 
@@ -78,22 +81,22 @@ def _profile(name: str) -> Call[str]:
 
 
 def _rules(name: str, syntax: str = "turtle") -> Call[str]:
-    """Return the rules that make another vocabulary of ours."""
+    """Return the rules that make another vocabulary of ours; raises ``ResourceNotFound`` for one that is not known."""
     return _rdf(f"/profiles/{name}/rules", syntax)
 
 
 def _dataset(syntax: str = "turtle") -> Call[str]:
-    """Return what is in the dataset and how to reach it (VoID)."""
+    """Return what is in the dataset and how to reach it (VoID); raises ``UnsupportedSyntax`` for another syntax."""
     return _rdf("/.well-known/void", syntax)
 
 
 def _document(id: str, syntax: str = "turtle") -> Call[str]:
-    """Return the document about a thing, as linked data has it, as text of an RDF syntax."""
+    """Return the document about a thing, as linked data has it, as text of an RDF syntax; raises ``ResourceNotFound``."""
     return _rdf(f"/doc/{in_path(id)}", syntax)
 
 
 def _document_address(id: str) -> Call[str]:
-    """Return where the document about a thing stands: what its name answers with (303)."""
+    """Return where the document about a thing stands: what its name answers with (303); raises ``InvalidIdentifier``."""
     return Call("GET", f"/id/{in_path(id)}", lambda response: str(response.headers["Location"]))
 
 

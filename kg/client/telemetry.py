@@ -70,6 +70,8 @@ def _write(path: Path, chunks: Iterable[bytes], progress: Progress | None) -> No
                 if progress:
                     progress(out.tell())
         unfinished.replace(path)
+    except OSError as error:
+        raise InvalidInput(f"{path} cannot be written: {error.strerror or error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -59,12 +59,12 @@ def _text(graph: str, syntax: str = "turtle") -> Call[str]:
 
 
 def _put(graph: str, text: str | bytes, *, syntax: str = "turtle") -> Call[bool]:
-    """Make the graph hold exactly what a document says; tells whether it is new."""
+    """Make the graph hold exactly what a document says; tells whether it is new. Raises ``InvalidDocument`` (``detail``: line, column)."""
     return _send("PUT", graph, text, syntax)
 
 
 def _post(graph: str, text: str | bytes, *, syntax: str = "turtle") -> Call[bool]:
-    """Add what a document says to the graph; tells whether it is new."""
+    """Add what a document says to the graph; tells whether it is new. Raises ``InvalidDocument`` (``detail``: line, column)."""
     return _send("POST", graph, text, syntax)
 
 

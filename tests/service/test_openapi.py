@@ -10,7 +10,6 @@ import httpx
 import msgspec
 import pytest
 
-from kg.client import calls
 from tests.service.conftest import serving
 
 
@@ -48,15 +47,6 @@ def test_parameters_and_operations_are_named_once(document: dict[str, Any]) -> N
     ids = [each["operationId"] for _, _, each in operations(document)]
     assert len(set(ids)) == len(ids)
     assert all("schema" in parameter for _, _, each in operations(document) for parameter in each.get("parameters", ()))
-
-
-def test_both_clients_have_every_route(document: dict[str, Any]) -> None:
-    """Each path is sent by some call of the client, and each call is a method of both clients or of a handle of both."""
-    source = "".join(path.read_text(encoding="utf-8") for path in Path(calls.__file__ or "").parent.glob("*.py"))
-    sent = {re.sub(r"\{[^}]*\}+", "{}", path) for path in re.findall(r'f?"(/[a-z.][^"]*)"', source)}
-    ours = {re.sub(r"^/queries/.+", "/queries/{}", re.sub(r"\{[^}]*\}", "{}", path)) for path in document["paths"]}
-
-    assert ours - sent == set()
 
 
 def test_an_address_tells_its_methods(service: Any) -> None:
