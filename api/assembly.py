@@ -72,7 +72,7 @@ class Parts:
     def close(self) -> None:
         """Stop exporting, then release what is open."""
         if self.files:
-            self.files.stop()
+            self.files.stop(timeout=None)  # not in the middle of a file
         self.feed.stop()
         for each in self.exporting:
             each.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from exporters.following import Counts
+from exporters.jobs import Job
 from exporters.kubernetes.informer import KindStatus, KubernetesSource
 from exporters.pipeline import Pipeline, Summary
 from exporters.protocol import Kind, Source
@@ -75,35 +76,24 @@ class Exporter:
         return self.failure or next((each.trouble for each in self.kinds if each.trouble), None)
 
 
-class Exporting(Exporter):
-    """An exporter in a thread of its own, until stopped; begins anew, after a pause, when the source fails."""
+class Exporting(Exporter, Job):
+    """An exporter as a job of the service; begins anew, after a pause, when the source fails."""
 
     def __init__(self, pipeline: Pipeline, source: Source) -> None:
-        super().__init__(pipeline, source)
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"export {source.name}", daemon=True)
+        Exporter.__init__(self, pipeline, source)
+        Job.__init__(self, f"export {source.name}", RESTART_SECONDS)
 
-    def start(self) -> None:
-        """Begin to export."""
-        self._thread.start()
-
-    def stop(self, timeout: float = 10.0) -> None:
-        """End soon and wait for it, at most ``timeout`` seconds."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                summary = self.run(self._stop)
-                log.info("export_finished", source=self.source.name, summary=str(summary))
-                return
-            except DrumlinError as error:
-                self.failure = str(error)
-                log.error("export_failed", source=self.source.name, detail=str(error), hint=error.hint)
-            except Exception:
-                # The edge of the exporter: a fault in it must not end the service, and is never silent.
-                self.failure = "an unexpected error; see the log"
-                log.exception("export_crashed", source=self.source.name)
-            self._stop.wait(RESTART_SECONDS)
+    def turn(self) -> bool:
+        """Export to the end of the source, until that fails or the job is stopped."""
+        try:
+            summary = self.run(self._stop)
+            log.info("export_finished", source=self.source.name, summary=str(summary))
+            return True
+        except DrumlinError as error:
+            self.failure = str(error)
+            log.error("export_failed", source=self.source.name, detail=str(error), hint=error.hint)
+        except Exception:
+            # The edge of the exporter: a fault in it must not end the service, and is never silent.
+            self.failure = "an unexpected error; see the log"
+            log.exception("export_crashed", source=self.source.name)
+        return False

@@ -20,9 +20,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_l
 
 from api.export_metrics import ExportMetrics
 from api.exporting import Exporter
+from api.listening import cannot_listen
 from api.problems import MEDIA_TYPE, PROBLEM_BASE
 from api.routes.operations import alive
-from kg.errors import InvalidSettings
 from kg.settings import Settings
 
 log = structlog.get_logger()
@@ -60,10 +60,7 @@ class Probes(socketserver.ThreadingTCPServer):
         try:
             super().__init__((host, port), _Answering)
         except OSError as error:
-            raise InvalidSettings(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                hint="choose another port: --metrics-port 0 takes a free one",
-            ) from error
+            raise cannot_listen(host, port, error, "--metrics-") from error
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_address[1]}"
         self._exporters = exporters

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-import threading
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 import structlog
 
+from exporters.jobs import Job
 from kg import exporting
 from kg.errors import DrumlinError, InvalidSettings
 from kg.iris import Iris
@@ -46,7 +46,7 @@ def write_file(path: Path, chunks: Iterable[bytes]) -> int:
     return size
 
 
-class Files:
+class Files(Job):
     """Writes ``drumlin.{suffix}.gz`` into ``directory`` every ``every``, until stopped; a failure is logged and tried again."""
 
     def __init__(self, store: Store, iris: Iris, directory: Path, syntax: Syntax, every: timedelta) -> None:
@@ -57,23 +57,11 @@ class Files:
         self.path = directory / f"drumlin{syntax.suffix}.gz"
         for unfinished in directory.glob(f".{self.path.name}-*"):  # of a life that was killed
             unfinished.unlink(missing_ok=True)
+        super().__init__("files", every.total_seconds())
         self._store = store
         self._iris = iris
         self._syntax = syntax
-        self._every = every
         self._written: int | None = None
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="files", daemon=True)
-
-    def start(self) -> None:
-        """Begin; the first file is written at once."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End after the file that is being written."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def write(self) -> bool:
         """Write the file now, unless the store is as it was; tell whether it was written."""
@@ -86,11 +74,10 @@ class Files:
         log.info("file_exported", path=str(self.path), generation=generation, bytes=size)
         return True
 
-    def _run(self) -> None:
-        while True:
-            try:
-                self.write()
-            except (DrumlinError, OSError):
-                log.exception("file_export_failed", path=str(self.path))
-            if self._stop.wait(self._every.total_seconds()):
-                return
+    def turn(self) -> bool:
+        """Write the file when there is something new; a failure is tried again."""
+        try:
+            self.write()
+        except (DrumlinError, OSError):
+            log.exception("file_export_failed", path=str(self.path))
+        return False

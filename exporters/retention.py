@@ -5,12 +5,12 @@ The only writes that make the graph forget. A tombstone that was written over me
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from exporters.jobs import Job
 from exporters.protocol import Clock
 from exporters.runs import text
 from exporters.sink import Sink, batched
@@ -64,33 +64,22 @@ def _removed(sink: Sink, writes: Iterable[GraphWrite]) -> int:
         return sum(_removed(sink, [each]) for each in batch)
 
 
-class Retention:
-    """The purge as a job of the service: at its start and every hour, in a thread of its own."""
+class Retention(Job):
+    """The purge as a job of the service: at its start and every hour."""
 
     def __init__(self, sink: Sink, retention: RetentionSettings, clock: Clock) -> None:
+        super().__init__("retention", PERIOD_SECONDS)
         self._sink = sink
         self._retention = retention
         self._clock = clock
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="retention", daemon=True)
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    def stop(self, timeout: float = 10.0) -> None:
-        """End soon and wait for it, at most ``timeout`` seconds."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                removed = purge(self._sink, self._retention, self._clock())
-                log.info("tombstones_purged", removed=removed)
-            except DrumlinError as error:
-                log.error("purge_failed", detail=str(error), hint=error.hint)
-            except Exception:
-                log.exception("purge_crashed")  # the job's edge: it is tried again in an hour
-            self._stop.wait(PERIOD_SECONDS)
+    def turn(self) -> bool:
+        """Purge once; there is always more to come."""
+        try:
+            removed = purge(self._sink, self._retention, self._clock())
+            log.info("tombstones_purged", removed=removed)
+        except DrumlinError as error:
+            log.error("purge_failed", detail=str(error), hint=error.hint)
+        except Exception:
+            log.exception("purge_crashed")  # the job's edge: it is tried again in an hour
+        return False

@@ -20,6 +20,7 @@ from typing import Any
 import structlog
 
 from api.cli.logs import configure_logging
+from api.listening import cannot_listen
 from kg.errors import InvalidSettings, StoreUnavailable
 from kg.settings import Settings
 
@@ -78,10 +79,7 @@ def listening_address(host: str, port: int) -> int:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise InvalidSettings(
-                f"cannot listen on {host}:{port}: {error.strerror}",
-                hint="choose another port: --port 0 takes a free one",
-            ) from error
+            raise cannot_listen(host, port, error, "--") from error
         return int(probe.getsockname()[1])
 
 

@@ -31,7 +31,7 @@ def _search(
 ) -> Call[dict[str, Any]]:
     """Search entities by words and filters (``type="Pod", namespace=["a", "b"]``): a page with ``items``, ``total``, ``facets``.
 
-    ``next`` of a page is the ``cursor`` of the next one. Raises ``InvalidInput`` for an unknown filter or order, or a cursor of other words.
+    ``next`` of a page is the ``cursor`` of the next one. Raises ``InvalidInput`` for a filter, order or cursor that there is not.
     """
     return calls.search(text, filters, limit=limit, cursor=cursor, sort=sort)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,7 +11,9 @@ import httpx
 import pytest
 
 from api.assembly import now
+from api.cli.serving import listening_address
 from api.exporting import Exporter
+from api.listening import cannot_listen
 from api.probes import Probes, telling
 from exporters.dump import DumpSource
 from exporters.pipeline import Pipeline
@@ -100,6 +103,25 @@ def test_a_port_in_use_is_told_in_one_line(probes: Probes) -> None:
         Probes(taken, ())
 
     assert "--metrics-port 0" in (told.value.hint or "")
+
+
+@pytest.mark.parametrize("host", ["nobody.invalid", "192.0.2.1"])
+def test_an_address_of_another_machine_is_told_from_a_port_in_use(host: str) -> None:
+    """No other port helps then, so the hint is another host; by the follower and by the service."""
+    with pytest.raises(InvalidSettings, match=f"cannot listen on {host}:0") as told:
+        Probes(Settings.load(metrics={"port": 0, "host": host}), ())
+    with pytest.raises(InvalidSettings, match=f"cannot listen on {host}:0") as of_service:
+        listening_address(host, 0)
+
+    assert "--metrics-host 127.0.0.1" in (told.value.hint or "")
+    assert "--host 127.0.0.1" in (of_service.value.hint or "")
+    assert "another port" not in f"{told.value.hint} {of_service.value.hint}"
+
+
+def test_a_port_that_is_reserved_is_told_so() -> None:
+    """What only root may have is left for a higher port."""
+    denied = PermissionError(errno.EACCES, "Permission denied")
+    assert "--port 8080" in (cannot_listen("127.0.0.1", 80, denied, "--").hint or "")
 
 
 def test_without_a_port_there_is_no_server(capsys: pytest.CaptureFixture[str]) -> None:
