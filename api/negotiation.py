@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from api.problems import NotAcceptable
@@ -84,15 +84,27 @@ def rdf_syntax(accept: str | None, wanted: str | None = None) -> tuple[Syntax, s
     return (JSONLD if media_type == "application/json" else syntax_named(media_type)), media_type
 
 
-def named(wanted: str) -> Syntax:
+def named(wanted: str, offered: Sequence[Syntax] = SYNTAXES) -> Syntax:
     """Return the RDF syntax that ``format=`` or a suffix names, ``json`` and ``xml`` for short; raises ``NotAcceptable``.
 
     A blank stands for a + that a client did not percent-encode.
     """
     try:
-        return syntax_named({"json": "jsonld", "xml": "rdfxml"}.get(wanted.lower(), wanted.replace(" ", "+")))
-    except UnsupportedSyntax as error:
-        raise NotAcceptable(str(error), detail=error.detail) from error
+        found = syntax_named({"json": "jsonld", "xml": "rdfxml"}.get(wanted.lower(), wanted.replace(" ", "+")))
+    except UnsupportedSyntax:
+        found = None
+    if found is None or found not in offered:
+        raise unnamed(wanted, [each.name for each in offered], [each.media_type for each in offered])
+    return found
+
+
+def unnamed(wanted: str, names: Iterable[str], offered: Sequence[str]) -> NotAcceptable:
+    """Return the error of a ``format=`` that is none of ``names``, which stand for the media types ``offered``."""
+    return NotAcceptable(
+        f"the format {wanted[:64]!r} is not offered here",
+        hint=f"it is one of {', '.join(names)}",
+        detail={"offered": list(offered)},
+    )
 
 
 def sent_syntax(content_type: str | None) -> Syntax:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+from api import narrowing
 from api.assembly import Parts
 from kg.errors import InvalidInput, TooLarge
 from kg.search import Question
@@ -31,6 +32,7 @@ def selected(service: Parts, selection: Selection) -> list[str]:
     if selection.entities is not None:
         found = selection.entities
     elif selection.type is not None:
+        narrowing.check(service, {"type": [selection.type]})
         filters = {"type": [selection.type], "namespace": [selection.namespace] if selection.namespace else []}
         question = Question(filters=filters, sort="id", limit=MAX_ENTITIES + 1)
         found = [each.id for each in service.search.find(question).items]

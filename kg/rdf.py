@@ -71,8 +71,11 @@ def syntax_named(name: str) -> Syntax:
     for syntax in SYNTAXES:
         if wanted in (syntax.name, syntax.media_type, syntax.suffix, syntax.suffix[1:]):
             return syntax
-    offered = [syntax.media_type for syntax in SYNTAXES]
-    raise UnsupportedSyntax(f"{name!r} is not an RDF syntax that is offered here", detail={"offered": offered})
+    raise UnsupportedSyntax(
+        f"{name[:64]!r} is not an RDF syntax that is offered here",
+        hint=f"it is one of {', '.join(syntax.name for syntax in SYNTAXES)}",
+        detail={"offered": [syntax.media_type for syntax in SYNTAXES]},
+    )
 
 
 def is_iri(text: str) -> bool:

@@ -6,7 +6,7 @@ import gzip
 import io
 import sys
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -16,7 +16,7 @@ from api.cli.output import Output, emit_json, progress
 from exporters.remote import RemoteSink
 from exporters.sink import Sink, batched, write
 from kg import connect
-from kg.errors import InvalidDocument, InvalidInput, InvalidSettings
+from kg.errors import InvalidDocument, InvalidInput, UnsupportedSyntax
 from kg.exporting import SYNTAXES
 from kg.importing import graphs
 from kg.rdf import JSONLD, NQUADS, Lines, Syntax, syntax_named
@@ -30,11 +30,7 @@ PARTLY = 3
 
 def dump(url: str | None, format: str | None, narrowed: Mapping[str, str | None]) -> None:
     """Stream a service's export to stdout; a framed one is JSON-LD."""
-    syntax = JSONLD if narrowed.get("frame") and not format else syntax_named(format or NQUADS.name)
-    if syntax not in SYNTAXES:
-        raise InvalidSettings(
-            f"a dump as {format!r} is not offered", hint=f"--format {', '.join(each.name for each in SYNTAXES)}"
-        )
+    syntax = JSONLD if narrowed.get("frame") and not format else _named(format or NQUADS.name, SYNTAXES)
     with connect(url) as client:
         for chunk in client.export(syntax.name, **{name: value for name, value in narrowed.items() if value}):
             sys.stdout.buffer.write(chunk)
@@ -93,9 +89,20 @@ def _graphs(path: Path, syntax: Syntax) -> Iterator[tuple[str, Lines]]:
 
 
 def _syntax(path: Path, format: str | None) -> Syntax:
-    if format:
-        return syntax_named(format)
     suffixes = [each for each in path.suffixes if each != ".gz"]
-    if not suffixes:
+    if not format and not suffixes:
         raise InvalidInput(f"the syntax of {path} is not known", hint="say --format nquads, trig or jsonld")
-    return syntax_named(suffixes[-1])
+    return _named(format or suffixes[-1], [each for each in SYNTAXES if each.quads])
+
+
+def _named(format: str, offered: Sequence[Syntax]) -> Syntax:
+    """Return the one of ``offered`` that an option, or a suffix, names."""
+    try:
+        found = syntax_named(format)
+    except UnsupportedSyntax:
+        found = None
+    if found is None or found not in offered:
+        raise InvalidInput(
+            f"{format!r} is not a format here", hint=f"--format {', '.join(each.name for each in offered)}"
+        )
+    return found

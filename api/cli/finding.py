@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.options import Url
+from api.cli.options import Url, form_of
 
 Form = Annotated[str, typer.Option("--output", "-o", help="table, json or csv.")]
 Many = list[str] | None
@@ -39,7 +39,7 @@ def search(
     import kg
     from api.cli.output import Output, emit_json, emit_rows, progress
 
-    form = _form(output)
+    form = form_of(output, "table", "json", "csv")
     filters = _given(
         {"type": type, "domain": domain, "namespace": namespace, "node": node, "phase": phase, "owner": owner}
     )
@@ -75,9 +75,7 @@ def events(
     import kg
     from api.cli.output import Output
 
-    form = _form(output)
-    if form is Output.csv:
-        raise typer.BadParameter("events are a table or json", param_hint="--output")
+    form = form_of(output, "table", "json")
     filters = _given({"type": type, "domain": domain, "namespace": namespace, "owner": owner})
     with kg.connect(url) as client:
         for number, event in enumerate(client.changes(since, quads=quads, **filters), 1):
@@ -104,12 +102,3 @@ def _told(event: Mapping[str, Any]) -> Iterator[str]:
 
 def _given(filters: Mapping[str, Many]) -> dict[str, Any]:
     return {name: values for name, values in filters.items() if values}
-
-
-def _form(output: str) -> Any:
-    from api.cli.output import Output
-
-    known = [each for each in Output if each is not Output.jsonld]
-    if output not in known:
-        raise typer.BadParameter(f"{output!r} is not one of {', '.join(known)}", param_hint="--output")
-    return Output(output)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import Form, Url, form_of
+from api.cli.options import Form, Url, form_of, one_of
 
 Last = Annotated[str | None, typer.Option(help="Window up to now: 30d, 12h, 15m.", show_default=False)]
 Start = Annotated[
@@ -71,6 +71,8 @@ def history(
     """
     from api.cli import series
 
+    one_of(gaps, ("null", "ffill", "linear", "drop"), "--gaps")
+    one_of(via, ("service", "direct"), "--via")
     window = {"start": start, "end": end} if start else {"last": last, "end": end}
     options = {**window, "step": step, "gaps": gaps, "datasource": datasource}
     if forecast:

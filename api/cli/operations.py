@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.options import Url
+from api.cli.options import Url, one_of
 from kg.errors import InvalidInput, StoreUnavailable
 
 Offline = Annotated[
@@ -37,6 +37,7 @@ def backup(
     from api.assembly import now
     from kg.store import backups
 
+    _form(output)
     with backups.filling(folder) as made:
         if store is None:
             _fetch(url, made)
@@ -97,6 +98,7 @@ def restore(
     """
     from kg.store import backups
 
+    _form(output)
     _quiet()
     _tell_note(backups.restore(folder, store), output)
 
@@ -114,6 +116,7 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
     from kg.checking import check as checked
     from kg.iris import Iris
 
+    _form(output)
     if store is not None:
         with _opened(store) as (opened, base), opened.snapshot() as snapshot:
             found = checked(snapshot, Iris(base))
@@ -138,6 +141,7 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
     """
     from api.cli.output import emit_json, emit_table
 
+    _form(output)
     if store is not None:
         with _opened(store) as (opened, _):
             before = opened.stored_bytes()
@@ -149,6 +153,10 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
         emit_json(report)
     else:
         emit_table(("bytes before", "after"), [(f"{report['before']:,}", f"{report['after']:,}")])
+
+
+def _form(output: str) -> None:
+    one_of(output, ("table", "json"), "--output")
 
 
 def _asked(url: str | None, method: str, path: str) -> dict[str, Any]:

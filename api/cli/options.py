@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,14 +21,19 @@ Cluster = Annotated[str | None, typer.Option(help="Name of the cluster.", show_d
 Domain = Annotated[str | None, typer.Option(help="Id of the hosting domain.", show_default=False)]
 
 
-def form_of(form: str) -> Any:
-    """Return the form of output that an option names; raises typer's ``BadParameter``."""
+def form_of(form: str, *offered: str) -> Any:
+    """Return the form of output that an option names, any or one of those ``offered``; raises typer's ``BadParameter``."""
     from api.cli.output import Output
 
-    try:
-        return Output(form)
-    except ValueError:
-        raise typer.BadParameter(f"{form!r} is not one of {', '.join(Output)}", param_hint="--output") from None
+    return Output(one_of(form, offered or tuple(Output), "--output"))
+
+
+def one_of(value: str, offered: Iterable[str], option: str) -> str:
+    """Return the value of an option that takes one of a few; raises typer's ``BadParameter``, which names them."""
+    offered = tuple(offered)
+    if value not in offered:
+        raise typer.BadParameter(f"{value!r} is not one of {', '.join(offered)}", param_hint=option)
+    return value
 
 
 def settings_of(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import Base, Config, Form, Url, form_of, settings_of
+from api.cli.options import Base, Config, Form, Url, form_of, one_of, settings_of
 
 
 def audit(
@@ -28,10 +28,7 @@ def audit(
     """
     from api.cli import auditing
 
-    try:
-        form = auditing.Form(output)
-    except ValueError:
-        raise typer.BadParameter(f"{output!r} is not one of table, json, shacl", param_hint="--output") from None
+    form = auditing.Form(one_of(output, tuple(auditing.Form), "--output"))
     if store is None:
         raise typer.Exit(auditing.service(url, form))
     raise typer.Exit(auditing.directory(settings_of(config, base, None, None), store, form))

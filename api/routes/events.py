@@ -19,6 +19,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
+from api import narrowing
 from api.assembly import Parts, parts
 from api.negotiation import choose
 from kg.errors import EventsGone, Throttled
@@ -96,6 +97,7 @@ async def events(
         raise Throttled(f"{feed.readers:,} subscribers are the most that there may be", detail={"retryAfter": 5})
     named = last_event_id or since
     position = Position.read(named) if named is not None else Position(service.store.generation)
+    await run_in_threadpool(narrowing.check, service, {"type": chosen.type})
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

@@ -7,12 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Query
 from starlette.responses import StreamingResponse
 
+from api import narrowing
 from api.assembly import Parts, parts
-from api.negotiation import choose, rdf_syntax
-from api.problems import NotAcceptable
+from api.negotiation import choose, named
 from kg import exporting
 from kg.exporting import SYNTAXES, Selection
-from kg.rdf import JSONLD
+from kg.rdf import JSONLD, syntax_named
 from ontology.vocabulary import CLASSES
 
 router = APIRouter(tags=["subgraphs"])
@@ -47,14 +47,11 @@ def export(
 
     Equal stores give equal bytes. All but Turtle can be read back with `drumlin import`.
     """
-    offered = tuple(each.media_type for each in SYNTAXES)
-    if frame and not wanted:
-        offered = (JSONLD.media_type,)
-    syntax, media_type = rdf_syntax(None, wanted) if wanted else rdf_syntax(choose(accept, offered))
-    if syntax not in SYNTAXES:
-        raise NotAcceptable(f"an export in {syntax.name} is not offered", detail={"offered": list(offered)})
+    narrowing.check(service, {"type": [type] if type else []})
+    offered = (JSONLD,) if frame and not wanted else SYNTAXES
+    syntax = named(wanted, offered) if wanted else syntax_named(choose(accept, [each.media_type for each in offered]))
     if frame and frame in CLASSES:
         type = type or frame
     selection = Selection(type, domain, namespace, owner, prefix)
     chunks = exporting.written(exporting.select(service.store, selection, service.iris), syntax, frame)
-    return StreamingResponse(chunks, media_type=media_type, headers={"Vary": "Accept"})
+    return StreamingResponse(chunks, media_type=syntax.media_type, headers={"Vary": "Accept"})

@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, now, parts
 from api.bodies import JsonRoute
-from api.negotiation import choose
-from api.problems import NotAcceptable, problem_of
+from api.negotiation import choose, unnamed
+from api.problems import problem_of
 from api.routes.forecasts import forecasts_of
 from api.selecting import Selection, selected
 from api.windows import window
@@ -161,7 +161,7 @@ def _media_type(accept: str | None, wanted: str | None) -> str:
     if wanted is None:
         return choose(accept, (JSON, *_STREAMS))
     if wanted not in _FORMATS:
-        raise NotAcceptable(f"format {wanted!r} is not offered", detail={"offered": list(_FORMATS)})
+        raise unnamed(wanted, _FORMATS, list(_FORMATS.values()))
     return _FORMATS[wanted]
 
 

@@ -13,9 +13,8 @@ from pydantic import WithJsonSchema
 from starlette.responses import Response, StreamingResponse
 
 from api.assembly import Parts, parts
-from api.negotiation import choose
+from api.negotiation import choose, unnamed
 from api.parameters import known_only
-from api.problems import NotAcceptable
 from kg.errors import TooLarge
 from kg.sparql import gate
 from queries.catalogue import Catalogue, Parameter, SavedQuery
@@ -132,7 +131,7 @@ def _answer(
     service: Parts, query: SavedQuery, values: Mapping[str, str], accept: str | None, wanted: str | None
 ) -> Response:
     if wanted and wanted not in _FORMATS:
-        raise NotAcceptable(f"format {wanted[:64]!r} is not offered", detail={"offered": list(_FORMATS)})
+        raise unnamed(wanted, _FORMATS, _OFFERED)
     media_type = _FORMATS[wanted] if wanted else choose(accept, _OFFERED)
     text = query.bound(values, service.iris)
     if media_type == SPARQL:

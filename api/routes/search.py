@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query
 
+from api import narrowing
 from api.assembly import Parts, parts
 from kg.facets import FIELDS
 from kg.search import Question, Sort
@@ -68,6 +69,7 @@ def search(
     ``exact`` is false when there are more than 2,000 matches: then ``total`` and the counts are those of 2,000 of them. ``next`` is
     absent at the end.
     """
+    narrowing.check(service, narrowed)
     facets = DEFAULT_FACETS if facet is None else tuple(each for each in facet if each != "none")
     question = Question(q, narrowed, "", tombstones, sort, cursor, "", limit, facets)
     found: dict[str, Any] = msgspec.to_builtins(service.search.find(question))

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import bulk
+from api import bulk, narrowing
 from api.assembly import Parts, parts
 from api.bodies import lines_of
 from api.routes.search import Filters, Tombstones
@@ -30,6 +30,7 @@ def list_(
     tombstones: Tombstones = False,
 ) -> dict[str, Any]:
     """List entities in the order of their ids; ``next`` is the cursor for more, absent at the end."""
+    narrowing.check(service, narrowed)
     question = Question("", narrowed, prefix, tombstones, "id", "", after, limit)
     found = service.search.find(question)
     body: dict[str, Any] = {"items": msgspec.to_builtins(found.items), "generation": found.generation}
