@@ -211,6 +211,11 @@ class Feed:
                 detail={"oldest": oldest, "newest": newest},
             )
 
+    @property
+    def learning(self) -> bool:
+        """True while the index is listed anew: of older events it is not known yet what they are filtered by."""
+        return self._index.listing
+
     def remembers(self, position: Position) -> bool:
         """Tell whether what comes after ``position`` is in memory."""
         return position >= self._floor
@@ -277,14 +282,21 @@ class Feed:
             self._index.catch_up(_PAGE)
             if self._head.generation >= self._index.position:
                 return
-            events = self._read(self._head, _PAGE, self._index.position)
-            with self._lock:
-                self._events += events
-                if len(self._events) > 2 * KEPT:
-                    self._floor = self._events[-KEPT - 1].position
-                    del self._events[:-KEPT]
-                self._head = Position(events[-1].position.generation)
-            self._ring()
+            if self.readers:
+                self._keep(self._read(self._head, _PAGE, self._index.position))
+                self._ring()
+            else:  # who comes reads from the log what there was meanwhile
+                with self._lock:
+                    self._events.clear()
+                    self._floor = self._head = Position(self._index.position)
+
+    def _keep(self, events: list[Event]) -> None:
+        with self._lock:
+            self._events += events
+            if len(self._events) > 2 * KEPT:
+                self._floor = self._events[-KEPT - 1].position
+                del self._events[:-KEPT]
+            self._head = Position(events[-1].position.generation)
 
     def _ring(self) -> None:
         with self._lock:

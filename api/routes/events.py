@@ -2,7 +2,7 @@
 
 Server-Sent Events: https://html.spec.whatwg.org/multipage/server-sent-events.html. Each event is a CloudEvent in JSON
 (https://github.com/cloudevents/spec); its id goes into ``Last-Event-ID``. Nothing is buffered for a subscriber: it gets the next
-events when it has taken the last ones, and one that takes none for ``STALLED`` seconds is let go.
+events when it has taken the last ones, and one that takes none is let go (``api.streams``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api import narrowing
 from api.assembly import Parts, parts
 from api.negotiation import choose
+from api.streams import Stream
 from kg.errors import EventsGone, Throttled
 from kg.feed import Event, Feed, Position, Wanted
 
@@ -33,8 +34,6 @@ STREAM = "text/event-stream"
 BATCH = "application/cloudevents-batch+json"
 HEARTBEAT = 15.0
 """Seconds of silence after which a comment is sent, so that proxies keep the connection and a lost one is noticed."""
-STALLED = 30.0
-"""Seconds that a subscriber may leave what it was sent."""
 MAX_WAIT = 60.0
 MAX_READERS = 1_000
 """Subscribers, and batches that are waited for, at once."""
@@ -101,7 +100,7 @@ async def events(
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(_stream(feed, others, position, chosen), media_type=STREAM, headers=headers)
+        return Stream(_stream(feed, others, position, chosen), media_type=STREAM, headers=headers)
     reached, found = await _batch(feed, others, position, chosen, wait, limit)
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
@@ -177,6 +176,8 @@ def _frame(event: Event, chosen: Wanted) -> bytes:
 async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
     if feed.remembers(position):
         return feed.after(position, limit)
+    while feed.learning and not feed.ended:  # noqa: ASYNC110 - nobody tells; rather late than without what it is filtered by
+        await asyncio.sleep(0.1)
     return await run_in_threadpool(feed.after, position, limit)
 
 
@@ -197,12 +198,10 @@ async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: W
             else:
                 await news.wait()
                 silent = time.monotonic() - spoken >= 0.9 * HEARTBEAT
-                frames = f"id: {position}\n: nothing new\n\n".encode() if silent and feed.head <= position else b""
+                frames = f"id: {position}\n: nothing new\n\n".encode() if silent else b""
             if frames:
                 spoken = time.monotonic()
                 yield frames
-                if time.monotonic() - spoken > STALLED:
-                    return
 
 
 async def _batch(
