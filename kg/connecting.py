@@ -20,13 +20,15 @@ class Reason(NamedTuple):
     lasting: bool = False
 
 
-REFUSED = Reason("nobody listens there", "is it running, and is this its port?")
-_BROKEN = Reason("the connection broke", "is it still running? a proxy in between may end what takes long")
+REFUSED = Reason("nobody listens there", "check that it runs, and that this is its port")
+_BROKEN = Reason("the connection broke", "check that it still runs; a proxy in between may end what takes long")
 _SLOW = Reason("it did not answer in time", "it is busy, or a firewall drops what is sent to it")
 _NAME = Reason("its name is not known", "check the host name, and the name server of this machine")
 _NO_ANSWER_OF_DNS = Reason("the name server does not answer", "look at the network of this machine")
 _UNREACHABLE = Reason("no way leads there", "look at the network of this machine, and at the address")
-_NO_TLS = Reason("it does not speak TLS as this side does", "is it http:// and not https:// there?", lasting=True)
+_NO_TLS = Reason(
+    "it does not speak TLS as this side does", "check whether it is http:// and not https:// there", lasting=True
+)
 _UNREACHED = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.EADDRNOTAVAIL})
 
 

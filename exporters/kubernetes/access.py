@@ -20,6 +20,7 @@ import msgspec
 import urllib3
 import urllib3.exceptions
 
+from kg.connecting import Reason, reason_of
 from kg.errors import SourceUnavailable
 
 CONNECT_TIMEOUT = 10.0
@@ -188,9 +189,10 @@ class Access:
                 timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=timeout),
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
+            reason = reason_of(error) or Reason(type(error).__name__, "check the address and the network")
             raise SourceUnavailable(
-                f"GET {path}: the API server at {connection.host} does not answer ({type(error).__name__})",
-                hint="check the address, the network and the server's certificate; `kubectl version` asks the same server",
+                f"GET {path}: the API server at {connection.host} does not answer: {reason.text}",
+                hint=f"{reason.hint}; `kubectl version` asks the same server",
             ) from error
 
     def _connected(self) -> _Connection:

@@ -266,7 +266,8 @@ def test_a_server_that_is_not_there_is_named(fake: FakeApiServer) -> None:
         fake.start()
 
     assert fake.url in str(caught.value)
-    assert caught.value.hint
+    assert str(caught.value).endswith("does not answer: nobody listens there")
+    assert "kubectl version" in str(caught.value.hint)
 
 
 def test_silence_and_loss_are_told_apart(fake: FakeApiServer) -> None:

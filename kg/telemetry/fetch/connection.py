@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 
 import structlog
 
+from kg.connecting import reason_of
 from kg.errors import DatasourceRefused, SourceUnavailable
 from kg.telemetry.datasources import Access, Datasource
 from kg.telemetry.fetch.transport import BROKEN, Answer, Oversized, Transport, UnreadableBody
@@ -203,6 +204,10 @@ class Connection:
                 "shows a certificate that is not trusted here",
                 asked,
                 hint="set tls.ca of the datasource to its CA's PEM file",
+            )
+        if reason := reason_of(error):
+            return self.unavailable(
+                f"cannot be reached: {reason.text}", asked, f"{reason.hint}; its url is in drumlin.toml"
             )
         return self.unavailable(f"cannot be reached ({type(error).__name__})", asked)
 
