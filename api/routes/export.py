@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
-from starlette.responses import StreamingResponse
 
 from api import narrowing
 from api.assembly import Parts, parts
 from api.negotiation import choose, named
+from api.streams import Stream
 from kg import exporting
 from kg.exporting import SYNTAXES, Selection
 from kg.rdf import JSONLD, syntax_named
@@ -39,7 +39,7 @@ def export(
             examples=["each"],
         ),
     ] = None,
-) -> StreamingResponse:
+) -> Stream:
     """Stream graphs of one generation in the order of their ids: N-Quads, JSON-LD, TriG or Turtle, compressed when gzip is accepted.
 
     With ``frame`` it is JSON-LD in that shape, each entity a tree of its own: ``each`` keeps all graphs, a class those of the class,
@@ -54,4 +54,4 @@ def export(
         type = type or frame
     selection = Selection(type, domain, namespace, owner, prefix)
     chunks = exporting.written(exporting.select(service.store, selection, service.iris), syntax, frame)
-    return StreamingResponse(chunks, media_type=syntax.media_type, headers={"Vary": "Accept"})
+    return Stream(chunks, media_type=syntax.media_type, headers={"Vary": "Accept"})

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import io
+import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -146,6 +149,65 @@ def test_any_graphs_come_back(graphs: dict[int, list[tuple[int, str]]], syntax: 
 
 def _escaped(text: str) -> str:
     return "".join(f"\\u{ord(each):04X}" if each < " " or each in '"\\' else each for each in text)
+
+
+@given(st.permutations(range(6)), st.sets(st.integers(0, 5)), st.sampled_from([NQUADS, TRIG, TURTLE, JSONLD]))
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_equal_stores_give_equal_bytes_however_they_came_about(
+    order: list[int], detours: set[int], syntax: Syntax
+) -> None:
+    """Graphs written in any order, one by one or together, changed and removed in between, blank nodes among them: the document is the same."""
+    names = [f"{ROOT}prod/a/pod/p{number}" for number in range(5)] + ["http://elsewhere"]
+    graphs = {each: entity(each, "Pod", "a", "alice") for each in names[:5]}
+    graphs[names[5]] = frozenset({'_:b <http://p> "1" .', "<http://s> <http://p> _:b ."})
+    straight, winding = EmbeddedStore(), EmbeddedStore()
+    straight.apply([GraphWrite(name, lines, "user") for name, lines in graphs.items()])
+    for number in order:
+        name = names[number]
+        if number in detours:
+            winding.apply([GraphWrite(name, frozenset({f'<{name}> <http://p> "other" .'}), "user")])
+            if number % 2:
+                winding.apply([GraphWrite(name, None, "user")])
+        winding.apply([GraphWrite(name, graphs[name], "user")])
+    first, second = (b"".join(exporting.written(each.export(), syntax)) for each in (straight, winding))
+    assert first == second
+    assert syntax is TURTLE or read_back(first, syntax) == graphs
+    straight.close()
+    winding.close()
+
+
+WRITING = """
+import gzip, sys
+from pathlib import Path
+from exporters.files import write_file
+
+path, number = Path(sys.argv[1]), 0
+while True:
+    number += 1
+    line = b"%d " % number
+    write_file(path, [gzip.compress(line * 50_000, 1)[:40], gzip.compress(line * 50_000, 1)[40:]])
+    print(number, flush=True)
+"""
+
+
+def test_a_file_is_whole_whenever_its_writer_is_killed(store: EmbeddedStore, tmp_path: Path) -> None:
+    """``kill -9`` at any moment leaves the last file or the one before it, and what was begun is swept by the next life."""
+    path = tmp_path / "drumlin.nq.gz"
+    chance = random.Random(3)
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", WRITING, str(path)], cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout
+        assert process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.05))
+        process.kill()
+        told = process.communicate()[0].split("\n")[:-1]
+        (held,) = set(gzip.decompress(path.read_bytes()).split())
+        assert int(held) - int(told[-1] if told else 1) in (0, 1)
+    (tmp_path / f".{path.name}-left").write_bytes(b"half")
+    Files(store, IRIS, tmp_path, NQUADS, timedelta(hours=1))
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == [path.name]
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
