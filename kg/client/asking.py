@@ -62,7 +62,7 @@ def _resolve(
 
 
 def _resolve_many(
-    entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: Any
+    entities: str | Sequence[str], metrics: str | Sequence[str] = (), **options: str
 ) -> Call[list[Resolved]]:
     """Resolve many metrics (all when none is named) of many entities: one object each, in order; ``problem`` where there is none.
 
@@ -72,7 +72,7 @@ def _resolve_many(
 
 
 def _explain(
-    entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: Any
+    entities: str | Sequence[str] | None, metrics: str | Sequence[str], **options: str
 ) -> Call[dict[str, Any]]:
     """Return what ``history`` would ask: the queries with curl lines, points and values; nothing is fetched.
 

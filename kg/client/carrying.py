@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -172,19 +172,26 @@ class AwaitingWire:
         await asyncio.sleep(seconds)
 
     async def aside(self, work: Callable[[Carry], T]) -> T:
-        """Do the work in a thread, which has its coroutines run here; when nobody waits for it any more it ends at its next one."""
-        loop, left = asyncio.get_running_loop(), threading.Event()
+        """Do the work in a thread, which has its coroutines run here; when nobody waits for it any more it ends at this one or the next."""
+        loop, left, running = asyncio.get_running_loop(), threading.Event(), set[Future[Any]]()
 
         def carry(steps: Coroutine[Any, Any, Any]) -> Any:
             if left.is_set():
                 steps.close()
                 raise CancelledError
-            return asyncio.run_coroutine_threadsafe(steps, loop).result()
+            future = asyncio.run_coroutine_threadsafe(steps, loop)
+            running.add(future)
+            try:
+                return future.result()
+            finally:
+                running.discard(future)
 
         try:
             return await asyncio.to_thread(work, carry)
         finally:
             left.set()
+            for each in tuple(running):
+                each.cancel()
 
     async def close(self) -> None:
         """Close all connections."""

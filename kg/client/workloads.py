@@ -47,7 +47,7 @@ class _Workload:
         return await self._carrier.run(calls.resolve(self.id, name, **window))
 
     @composed
-    async def history(self, /, *metrics: str, progress: Callable[[int], None] | None = None, **options: Any) -> Series:
+    async def history(self, /, *metrics: str, progress: Callable[[int], None] | None = None, **options: str) -> Series:
         """Fetch some of its metrics (all when none is named); see ``Client.history``.
 
         Raises ``ResourceNotFound`` for a metric that it does not have.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import pytest
 
 import kg
 from kg.client.problems import raise_for_problem
+from kg.client.series import Series
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
 from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
@@ -183,6 +186,38 @@ def test_fetching_directly_gives_the_same(
     monkeypatch.setenv("DRUMLIN_CONFIG", str(tmp_path / "other.toml"))
     with pytest.raises(ResourceNotFound, match="does not stand in the drumlin.toml here"):
         client.history(CHECKOUT, "cpu_usage", via="direct", **WINDOW)
+
+
+def test_the_asynchronous_client_fetches_files_and_directly_too(
+    client: kg.Client, service: Service, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same table through the service, directly and in a file, at the same time; what it reads is read in other threads."""
+    monkeypatch.setenv("DRUMLIN_CONFIG", str(config))
+    entities = [CHECKOUT, LEDGER, "prod/payments/deployment/nope"]
+    told: list[tuple[int, int]] = []
+
+    def note(done: int) -> None:
+        told.append((done, threading.get_ident()))
+
+    async def ask() -> tuple[Series, Series]:
+        async with kg.connect_async(service.url) as twin:
+            through, direct, _ = await asyncio.gather(
+                twin.history(entities, "cpu_usage", progress=note, **WINDOW),
+                twin.history(entities, "cpu_usage", via="direct", **WINDOW),
+                twin.save_history(tmp_path / "x.parquet", entities, "cpu_usage", **WINDOW),
+            )
+            with pytest.raises(ResourceNotFound):
+                await twin.save_history(tmp_path / "y.csv", "prod/payments/deployment/nope", "cpu_usage", **WINDOW)
+            return through, direct
+
+    through, direct = asyncio.run(ask())
+    expected = client.history(entities, "cpu_usage", **WINDOW)
+    assert direct.table.equals(through.table)
+    assert through.table.equals(expected.table)
+    assert pyarrow.parquet.read_table(tmp_path / "x.parquet").num_rows == len(expected)
+    assert not (tmp_path / "y.csv").exists()
+    assert told
+    assert threading.get_ident() not in {thread for _, thread in told}
 
 
 def test_series_go_into_the_tools_of_forecasters(client: kg.Client, tmp_path: Path) -> None:

@@ -258,6 +258,28 @@ def test_a_stream_that_breaks_off_is_told(between: Gateway, client: kg.Client, t
     assert not list(tmp_path.iterdir())
 
 
+def test_what_nobody_waits_for_any_more_ends(between: Gateway) -> None:
+    """A history that is cancelled while the service says nothing leaves no request under way, in the loop or in a thread."""
+    between.acts += [silent]
+
+    async def give_up(twin: kg.AsyncClient) -> None:
+        task = asyncio.ensure_future(twin.history(CHECKOUT, "cpu_usage"))
+        await until(lambda: between.asked)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
+
+    awaited(between.url, give_up)
+
+
+async def until(true: Callable[[], object]) -> None:
+    """Let others run until something is so."""
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
+
+
 def test_each_way_of_not_being_reached_is_told_apart(tmp_path: Path) -> None:
     """A name that nobody knows, a port where nobody listens, a certificate of strangers, no TLS, no HTTP: each with what to do."""
     mine = certificate(tmp_path, "mine")
