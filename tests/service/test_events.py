@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import threading
 import time
@@ -155,6 +156,83 @@ def test_filters_let_through_what_is_asked(http: httpx.Client) -> None:
     }
     _, none = batch(http, "0", owner="nobody")
     assert none == []
+
+
+def test_each_filter_lets_through_the_events_that_say_so(http: httpx.Client) -> None:
+    """By class, domain, namespace and owner, alone, with several values and together: the very events that say so, in their order."""
+    whole = everything(http)
+    values = {
+        name: sorted({each["data"][name] for each in whole if name in each["data"]})
+        for name in ("type", "domain", "namespace", "owner")
+    }
+    assert all(len(each) > 1 or name == "domain" for name, each in values.items()), values
+    questions = [{name: some} for name, each in values.items() for some in (each[:1], each[-2:])]
+    questions.append({"type": ["Pod", "Deployment"], "namespace": ["payments"], "domain": values["domain"]})
+    for chosen in questions:
+        wanted = [each for each in whole if all(each["data"].get(name) in some for name, some in chosen.items())]
+        assert everything(http, **chosen) == wanted, chosen
+
+
+def test_all_events_add_up_to_the_graph(tmp_path: Path) -> None:
+    """What every kind of write removed and added, one event after the other, comes to what an export holds; each is a valid CloudEvent."""
+    with (
+        serving("--store", str(tmp_path / "s")) as service,
+        httpx.Client(base_url=service.url, timeout=PATIENCE) as http,
+    ):
+        for name in ("a", "b", "c"):
+            put(http, name)
+        put(http, "a", model="b")
+        http.delete("/subgraph/forecast/b").raise_for_status()
+        turtle = {"Content-Type": "text/turtle"}
+        http.put("/store?graph=http://f", content="[] <http://p> 1, [] .", headers=turtle).raise_for_status()
+        http.post("/store?graph=http://f", content="<http://s> <http://p> 2 .", headers=turtle).raise_for_status()
+        http.put("/store?graph=http://g", content="<http://s> <http://p> 3 .", headers=turtle).raise_for_status()
+        http.delete("/store?graph=http://g").raise_for_status()
+        update = (
+            "INSERT DATA { GRAPH <http://h> { <http://s> <http://p> 4 } GRAPH <http://f> { <http://s> <http://p> 5 } }"
+        )
+        http.post(
+            "/sparql/update", content=update, headers={"Content-Type": "application/sparql-update"}
+        ).raise_for_status()
+        bulk = [
+            {"op": "put", "id": f"forecast/{name}", "document": forecast(name, model="z")} for name in ("a", "d", "b")
+        ]
+        bulk.append({"op": "remove", "id": "forecast/c"})
+        http.post("/subgraphs?atomic=true", content="\n".join(map(json.dumps, bulk))).raise_for_status()
+        events = everything(http, quads=True, limit=3)
+        exported = http.get("/export", headers={"Accept": "application/n-quads"}).text.splitlines()
+        generation = http.get("/readyz").json()["generation"]
+        with stream(service.url, **{"Last-Event-ID": "0"}, query="?quads=true") as streamed:
+            again = [next(streamed) for _ in events]
+    for id, each in again:
+        assert id == each["id"]
+        each.pop("type")  # deleted is told as long as the tombstone is what the graph is
+    assert [each for _, each in again] == [{key: each[key] for key in each if key != "type"} for each in events]
+    held: set[str] = set()
+    digests: dict[str, str | None] = {}
+    for each in events:
+        data = each["data"]
+        removed, added = set(data["removed"]), set(data["added"])
+        assert removed <= held
+        assert not added & held
+        held = (held - removed) | added
+        assert digests.get(data["iri"]) == data.get("before")
+        digests[data["iri"]] = data.get("after")
+        _check_cloud_event(each)
+    assert sorted(held) == sorted(exported)
+    assert sorted({int(each["id"].split(".")[0]) for each in events}) == list(range(1, generation + 1))
+    assert len({each["id"] for each in events}) == len(events)
+
+
+def _check_cloud_event(event: dict[str, Any]) -> None:
+    """Hold an event against CloudEvents 1.0.2 and its JSON format."""
+    assert event.keys() == {"specversion", "id", "source", "type", "subject", "time", "datacontenttype", "data"}
+    assert all(re.fullmatch("[a-z0-9]{1,20}", name) for name in event)
+    assert event["specversion"] == "1.0"
+    assert all(isinstance(event[name], str) and event[name] for name in event.keys() - {"data"})
+    assert urlsplit(event["source"]).scheme == "https"
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", event["time"])  # RFC 3339
+    assert isinstance(event["data"], dict)
 
 
 def test_a_long_poll_waits_for_the_first_event(http: httpx.Client) -> None:
