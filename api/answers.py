@@ -44,15 +44,15 @@ def _json(*problems: int) -> Answers:
     return Answers({200: (JSON,)}, problems)
 
 
-_READ = Answers({200: (*RDF, JSON), 304: ()}, (400, 404, 406, 410))
-_ASKED = Answers({200: (*RESULTS, *RDF, JSON), 304: ()}, (400, 406, 413, 415, 429, 500, 501, 504))
+_READ = Answers({200: (*RDF, JSON), 304: ()}, (400, 404, 406, 410, 413))
+_ASKED = Answers({200: (*RESULTS, *RDF, JSON), 304: ()}, (400, 403, 406, 413, 415, 429, 500, 501, 504))
 _CHANGED = (400, 404, 409, 410, 412, 413, 415, 428, 504, 507)
 _SERIES = Answers({200: (JSON, ARROW, PARQUET, CSV, NDJSON)}, (400, 404, 406, 413, 415, 502))
 _WRITTEN: Mapping[int, tuple[str, ...]] = {200: (*RDF, JSON), 201: (*RDF, JSON), 204: ()}
 _PUT = Answers(_WRITTEN, (400, 406, 409, 412, 413, 415, 428, 507))
 
 ANSWERS: Mapping[str, Answers] = {
-    "GET /.well-known/void": Answers({200: RDF}, (406,)),
+    "GET /.well-known/void": Answers({200: RDF}, (406, 500, 504)),
     "GET /admin/audit": Answers({200: (JSON, NDJSON, *RDF)}, (406, 409)),
     "POST /admin/backup": Answers({200: ("application/x-tar",)}, (409, 501, 507)),
     "GET /admin/check": _json(409, 501),
@@ -68,7 +68,7 @@ ANSWERS: Mapping[str, Answers] = {
     "DELETE /forecasts": _json(400, 404, 409, 502, 507),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
     "GET /history": _SERIES,
-    "POST /history": _SERIES,
+    "POST /history": Answers(_SERIES.success, (*_SERIES.problems, 403, 500, 504)),
     "GET /id/{id}": Answers({303: ()}, (400,)),
     "GET /livez": _json(),
     "GET /logs": Answers({200: (NDJSON, TEXT)}, (400, 404, 406, 502)),
@@ -82,11 +82,11 @@ ANSWERS: Mapping[str, Answers] = {
     SAVED_QUERY: Answers({200: (JSON, *RESULTS, QUERY)}, (400, 406, 413, 500, 504)),
     "GET /readyz": Answers({200: (JSON,), 503: (JSON,)}),
     "GET /resolve": _json(400, 404),
-    "POST /resolve": Answers({200: (NDJSON,)}, (400, 413, 415)),
+    "POST /resolve": Answers({200: (NDJSON,)}, (400, 403, 413, 415, 500, 504)),
     "GET /search": _json(),
     "GET /sparql": _ASKED,
     "POST /sparql": _ASKED,
-    "POST /sparql/update": Answers({204: ()}, (400, 404, 409, 413, 415, 501, 504, 507)),
+    "POST /sparql/update": Answers({204: ()}, (400, 403, 404, 409, 413, 415, 501, 504, 507)),
     "GET /store": Answers({200: RDF, 304: ()}, (400, 404, 406)),
     "PUT /store": Answers({201: (), 204: ()}, _CHANGED),
     "POST /store": Answers({201: (), 204: ()}, _CHANGED),
@@ -94,7 +94,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /subgraph/{id}": _READ,
     "PUT /subgraph/{id}": _PUT,
     "POST /subgraph/{id}": Answers({201: (*RDF, JSON)}, (400, 406, 409, 412, 413, 415, 507)),
-    "PATCH /subgraph/{id}": Answers({200: (*RDF, JSON), 204: ()}, (*_PUT.problems, 404, 410)),
+    "PATCH /subgraph/{id}": Answers({200: (*RDF, JSON), 204: ()}, (*_PUT.problems, 403, 404, 410)),
     "DELETE /subgraph/{id}": Answers({204: ()}, (400, 404, 409, 410, 412, 428, 507)),
     "GET /subgraphs": _json(),
     "POST /subgraphs": Answers({200: (NDJSON,)}, (400, 404, 409, 410, 412, 413, 415, 428, 507)),

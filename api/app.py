@@ -15,6 +15,7 @@ from api.alive import Alive
 from api.assembly import Parts
 from api.compression import Compression, Headers, Message, Receive, Scope, Send
 from api.direct import Direct
+from api.heads import Headed, with_head
 from api.hot import Application, Hot
 from api.metrics import Metrics
 from api.parameters import known_only
@@ -85,15 +86,17 @@ def create_app(parts: Parts) -> Application:
     app.state.metrics = Metrics(parts)
     app.state.subscribers = events.Subscribers(parts.feed)
     strict = [each.router for each in _STRICT]
-    for router in strict:
-        app.include_router(router, dependencies=[Depends(known_only)])
     others = [each.router for each in (subgraph, sparql, update, store, operations)]
     others.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    routers = [*strict, *others]
+    with_head(routers)
+    for router in strict:
+        app.include_router(router, dependencies=[Depends(known_only)])
     for router in others:
         app.include_router(router)
-    routers = [*strict, *others]
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
+    app.add_middleware(Headed)
     app.add_middleware(Direct, parts=parts)
     app.add_middleware(Compression)
     app.add_middleware(Contained)

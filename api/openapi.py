@@ -24,6 +24,7 @@ from kg.sparql import protocol
 _METHODS = ("get", "put", "post", "patch", "delete")
 _EXAMPLES: Mapping[int, errors.DrumlinError] = {
     400: errors.InvalidIdentifier("'x' names no entity", hint="write cluster/namespace/kind/name"),
+    403: errors.QueryRejected("LOAD is not allowed: nothing is fetched because a query says so", reason="forbidden"),
     404: errors.ResourceNotFound("there is no prod/payments/deployment/x", hint="list what there is: GET /subgraphs"),
     406: problems.NotAcceptable("none of 'image/png' is offered here", detail={"offered": ["application/ld+json"]}),
     409: errors.GraphOwned("https://kg.example/id/prod/payments/deployment/checkout", "kubernetes", "user"),

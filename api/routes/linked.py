@@ -26,7 +26,6 @@ Accept = Annotated[str | None, Header()]
 
 
 @router.get("/id/{id:path}", summary="Follow the name of a thing", status_code=303, response_class=Response)
-@router.head("/id/{id:path}", include_in_schema=False)
 def name(id: EntityId, service: Service) -> Response:
     """Lead to the document about a thing: 303 See Other. A part (a run, a container) is told in its entity's document."""
     entity = service.iris.entity(service.iris.expand(id))
@@ -34,7 +33,6 @@ def name(id: EntityId, service: Service) -> Response:
 
 
 @router.get("/doc/{id:path}", summary="Read the document about a thing", response_class=Response)
-@router.head("/doc/{id:path}", include_in_schema=False)
 def document(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return the same as ``/subgraph/{id}``; its Link headers name the thing and the other representations."""
     return represent(service, id, wanted)
@@ -46,7 +44,6 @@ _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 
 
 @router.get("/.well-known/void", summary="What is in the dataset, and how to reach it", response_class=Response)
-@router.head("/.well-known/void", include_in_schema=False)
 def void(
     service: Service,
     accept: Accept = None,

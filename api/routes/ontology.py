@@ -59,7 +59,6 @@ def _rdf_of(file: str, accept: str | None, wanted: str | None, if_none_match: st
 
 
 @router.get("/ns", summary="The ontology: a page, or RDF")
-@router.head("/ns", include_in_schema=False)
 def ontology(accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the reference of all terms as HTML for browsers, as Turtle, JSON-LD and every other RDF syntax for the rest."""
     if wanted == "html" or (wanted is None and choose(accept, (_HTML, *_RDF)) == _HTML):
@@ -68,7 +67,6 @@ def ontology(accept: Accept = None, wanted: Format = None, if_none_match: IfNone
 
 
 @router.get("/ns/{part}", summary="Shapes and metric templates as RDF; a term's place in the reference")
-@router.head("/ns/{part}", include_in_schema=False)
 def part(
     part: Annotated[str, Path(description="shapes, metrics, or a term such as Deployment.")],
     accept: Accept = None,
@@ -89,7 +87,6 @@ def part(
 
 
 @router.get("/context/v1.jsonld", summary="The JSON-LD context")
-@router.head("/context/v1.jsonld", include_in_schema=False)
 def context(if_none_match: IfNoneMatch = None) -> Response:
     """Return the context that documents name; a released key never changes its meaning under this path."""
     return _cached(jsonld.context_document(), "application/ld+json", if_none_match, _YEAR)
@@ -110,7 +107,6 @@ def profile(name: str, service: Annotated[Parts, Depends(parts)], accept: Accept
 
 
 @router.get("/profiles/{name}/rules", summary="The rules of an alignment as RDF")
-@router.head("/profiles/{name}/rules", include_in_schema=False)
 def rules(name: str, accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the CONSTRUCT rules, as Turtle unless another syntax is asked for."""
     alignment.source(name)

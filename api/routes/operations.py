@@ -19,7 +19,6 @@ Service = Annotated[Parts, Depends(parts)]
 
 
 @router.get("/livez", summary="Is the process alive?")
-@router.head("/livez", include_in_schema=False)
 def livez(service: Service) -> dict[str, str]:
     """Answer as long as the process can, and say who it is."""
     return alive(service.settings)  # run once: api.alive answers in front of the routes

@@ -146,7 +146,6 @@ Wanted = Annotated[Wish, Depends(wish)]
 
 
 @router.get("/subgraph/{id:path}", summary="Read one entity's graph", dependencies=[Depends(known_only)])
-@router.head("/subgraph/{id:path}", include_in_schema=False, dependencies=[Depends(known_only)])
 def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
 

@@ -49,12 +49,69 @@ def test_parameters_and_operations_are_named_once(document: dict[str, Any]) -> N
     assert all("schema" in parameter for _, _, each in operations(document) for parameter in each.get("parameters", ()))
 
 
+def test_head_is_answered_wherever_get_is(document: dict[str, Any], service: Any) -> None:
+    """HEAD has the status of GET, its type and an id, and no body; a stream, even one without end, is not waited for."""
+    paths = [path for path, item in document["paths"].items() if "get" in item and not path.startswith("/queries/")]
+    asked = ["/", "/openapi.json", "/queries/units", "/events?since=0", "/export", *paths]
+    with httpx.Client(base_url=service.url, timeout=20) as http:
+        for path in asked:
+            address = path.replace("{id}", "prod/payments/deployment/checkout").replace("{name}", "dcat")
+            head = http.head(
+                address.replace("{part}", "shapes"),
+                params={"entity": "x", "metric": "x"} if "/forecasts" in path else None,
+            )
+            assert head.status_code < 500, path
+            assert head.status_code != 405, path
+            assert (head.content, bool(head.headers["X-Request-Id"])) == (b"", True), path
+        export = http.head("/export")
+        assert (export.status_code, export.headers["Content-Type"]) == (200, "application/n-quads")
+        assert http.head("/readyz").status_code == 200
+        assert http.head("/subgraph/forecast/none").status_code == 404
+        assert http.head("/livez").headers["Content-Length"] == http.get("/livez").headers["Content-Length"]
+
+
+RID = {"X-Request-Id": "asked-1"}
+EVERYWHERE = [
+    *(
+        ("GET", each)
+        for each in ("/livez", "/readyz", "/metrics", "/", "/openapi.json", "/nothing", "/subgraphs/", "/ns", "/export")
+    ),
+    *(("GET", f"/sparql?query={each}") for each in ("ASK%7B%7D", "x", "DESCRIBE%20%3Chttp://x%3E")),
+    *(
+        ("GET", f"/subgraph/{each}")
+        for each in ("domain/local", "domain/none", "x", "domain/local?depth=9", "domain/local?depth=1")
+    ),
+    ("GET", "/events?since=99999999"),
+    ("HEAD", "/id/domain/local"),
+    ("PUT", "/subgraph/domain/x"),
+    ("POST", "/subgraphs?atomic=true"),
+    ("POST", "/sparql"),
+    ("POST", "/sparql/update"),
+    ("PATCH", "/store"),
+    ("DELETE", "/resolve"),
+    ("OPTIONS", "/subgraph/domain/x"),
+    ("FOO", "/search"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), EVERYWHERE)
+def test_every_answer_bears_the_id_of_its_request(service: Any, method: str, path: str) -> None:
+    """Once, whatever answers and however it ends; a problem has it among its members, with all that RFC 9457 names."""
+    answer = httpx.request(method, service.url + path, content=b"x" if method in ("PUT", "POST") else None, headers=RID)
+    assert answer.headers.get_list("X-Request-Id") == ["asked-1"]
+    if answer.status_code >= 400:
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        told = answer.json()
+        assert (told["requestId"], told["status"]) == ("asked-1", answer.status_code)
+        assert {"type", "title", "detail", "instance"} <= told.keys()
+
+
 def test_an_address_tells_its_methods(service: Any) -> None:
     """OPTIONS, and a 405, list the methods of all routes of the address."""
     options = httpx.options(service.url + "/subgraph/forecast/x")
     assert (options.status_code, options.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
     refused = httpx.delete(service.url + "/resolve")
-    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, OPTIONS, POST")
+    assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, POST")
 
 
 def test_a_wrong_moment_or_entity_is_a_problem_and_no_crash(service: Any) -> None:
@@ -113,3 +170,13 @@ def test_other_origins_may_call_only_when_configured(service: Any, tmp_path: Pat
             open_one.url + "/subgraph/domain/x", headers={**asking, "Access-Control-Request-Method": "PATCH"}
         )
         assert preflight.status_code == 200
+        for path in (
+            "/sparql?query=x",
+            "/subgraph/domain/none",
+            "/nothing",
+            "/search?limit=0",
+            "/events?since=99999999",
+        ):
+            refused = httpx.get(open_one.url + path, headers=asking)
+            assert refused.status_code >= 400
+            assert refused.headers["Access-Control-Allow-Origin"] == "https://grafana.example", path
