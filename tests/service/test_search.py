@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import threading
 import uuid
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.service.conftest import Service, drumlin
+from kg.jsonld import CONTEXT_IRI
+from tests.service.conftest import BASE, NS, Service, drumlin
 from tests.service.test_subgraph import JSONLD, forecast
 
 
@@ -37,6 +40,81 @@ def test_filters_combine(http: httpx.Client) -> None:
     measured = http.get("/search", params={"quantity": "energy", "datasource": "nowhere"}).json()
     assert measured["total"] == 0
     assert http.get("/search", params={"facet": "none"}).json()["facets"] == {}
+
+
+def test_the_counts_are_those_of_the_graph(http: httpx.Client) -> None:
+    """How many there are of each class, domain, cluster, namespace and phase is what SPARQL counts of the same graphs."""
+    names = ("type", "domain", "cluster", "namespace", "phase")
+    found = http.get("/search", params={"facet": names, "limit": 1}).json()
+    for name in names:
+        predicate = "a" if name == "type" else f"<{NS}{name}>"
+        query = (
+            f"SELECT ?value (COUNT(DISTINCT ?s) AS ?count) WHERE {{ GRAPH ?s {{ ?s {predicate} ?value "
+            f"FILTER NOT EXISTS {{ ?s a <{NS}Tombstone> }} }} FILTER STRSTARTS(STR(?s), '{BASE}/id/') }} GROUP BY ?value"
+        )
+        answer = http.post(
+            "/sparql", data={"query": query}, headers={"Accept": "application/sparql-results+json"}, timeout=30
+        )
+        counted = {
+            row["value"]["value"].rpartition("/" if name in ("domain", "cluster") else "#")[2]: int(
+                row["count"]["value"]
+            )
+            for row in answer.json()["results"]["bindings"]
+        }
+        assert found["facets"][name] == counted, name
+    assert found["total"] == sum(found["facets"]["type"].values())
+
+
+def test_text_in_any_script_is_found(http: httpx.Client) -> None:
+    """Words of scripts without spaces, mixed with others, are found by any part of two characters, and by beginnings, in any case."""
+    name = uuid.uuid4().hex
+    document = {
+        "@context": CONTEXT_IRI,
+        "id": f"{BASE}/id/domain/{name}",
+        "type": "Domain",
+        "name": "训练数据集v2 Überwachung",
+    }
+    http.put(f"/subgraph/domain/{name}", content=json.dumps(document), headers=JSONLD).raise_for_status()
+    texts = ("数据", "练数据", "集", "v2", "ÜBERW", "uber", "训练 uberwachung", "数据集v2")
+    for text in texts:
+        assert http.get("/search", params={"q": f"{name} {text}"}).json()["total"] == 1, text
+    for text in ("据数", "berw", "练集"):
+        assert http.get("/search", params={"q": f"{name} {text}"}).json()["total"] == 0, text
+
+
+@pytest.mark.parametrize("sort", ["relevance", "id", "name", "-changed"])
+def test_pages_hold_while_clients_write(http: httpx.Client, sort: str) -> None:
+    """Whatever is written and deleted around the cursor, what stays comes once, in each order; a cursor is of its question."""
+    word = f"w{uuid.uuid4().hex[:8]}"
+    stays = [f"forecast/{word}-{number:02}" for number in range(0, 24, 2)]
+    lines = [{"op": "put", "id": each, "document": forecast(each.partition("/")[2])} for each in stays]
+    http.post("/subgraphs", content="\n".join(map(json.dumps, lines))).raise_for_status()
+    params: dict[str, Any] = {"q": word, "sort": sort, "limit": 5, "type": "Forecast", "facet": "none"}
+    stop = threading.Event()
+
+    def write() -> None:
+        with httpx.Client(base_url=http.base_url, timeout=30) as other:
+            number = 1
+            while not stop.is_set():
+                name = f"{word}-{number:02}"
+                other.put(f"/subgraph/forecast/{name}", content=json.dumps(forecast(name)), headers=JSONLD)
+                number = (number + 4) % 24 | 1
+                other.delete(f"/subgraph/forecast/{word}-{number:02}")
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        seen: list[str] = []
+        page = http.get("/search", params=params).json()
+        seen += [each["id"] for each in page["items"]]
+        while cursor := page.get("next"):
+            page = http.get("/search", params={**params, "cursor": cursor}).json()
+            seen += [each["id"] for each in page["items"]]
+            assert http.get("/search", params={**params, "q": "x", "cursor": cursor}).status_code == 422
+    finally:
+        stop.set()
+        writing.join()
+    assert [seen.count(each) for each in stays] == [1] * len(stays)
 
 
 def test_a_write_is_found_at_once(http: httpx.Client) -> None:
