@@ -90,13 +90,14 @@ def _logs(
     filter: str | None = None,
     limit: int = 1000,
     direction: Literal["backward", "forward"] = "backward",
+    datasource: str | None = None,
 ) -> Call[list[dict[str, Any]]]:
     """Fetch log lines of a workload's or pod's, each once, the newest first: ``time``, ``labels``, ``line``, ``metadata``.
 
     ``filter`` keeps those that contain a text. Raises ``ResourceNotFound`` when the entity has no logs, ``SourceUnavailable`` when their
     server does not answer.
     """
-    window = {"last": last, "start": start, "end": end}
+    window = {"last": last, "start": start, "end": end, "datasource": datasource}
     call = calls.logs(entity, **window, filter=filter, limit=limit, direction=direction)
     return replace(call, read=lambda response: call.read(response)[:-1])  # the last object tells about the others
 

@@ -57,6 +57,19 @@ def get_subgraph(id: str) -> Call[dict[str, Any]]:
     return Call("GET", f"/subgraph/{in_path(id)}", _json, headers={"Accept": "application/ld+json"})
 
 
+class Version(NamedTuple):
+    """A graph as a nested JSON-LD document, and the ETag that a guarded write of it names (``if_match``)."""
+
+    document: dict[str, Any]
+    etag: str
+
+
+def read_subgraph(id: str) -> Call[Version]:
+    """Return the graph as ``get`` does, with the ETag for ``put``, ``patch`` or ``delete`` of what was read; raises what ``get`` raises."""
+    asked = get_subgraph(id)
+    return Call("GET", asked.path, lambda response: Version(_json(response), _etag(response)), headers=asked.headers)
+
+
 def get_subgraph_text(id: str, syntax: str) -> Call[str]:
     """Read one entity's graph as text of an RDF syntax."""
     wanted: Syntax = syntax_named(syntax)
@@ -144,14 +157,20 @@ def _bulk_line(write: GraphWrite) -> dict[str, Any]:
     return line
 
 
-def sparql(query: str) -> Call[Any]:
+def sparql(
+    query: str, *, graphs: Sequence[str] = (), named: Sequence[str] = (), seconds: float | None = None
+) -> Call[Any]:
     """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE.
 
-    Raises ``QueryRejected`` (``reason``: syntax, timeout, complexity …; ``detail``: line, column), ``Throttled``, ``ReaderLost``.
+    ``graphs`` are merged into the default graph, ``named`` are those that ``GRAPH`` sees, instead of the query's own dataset; ``seconds``
+    can only shorten the service's own deadline. Raises ``QueryRejected`` (``reason``: syntax, timeout, complexity …; ``detail``: line,
+    column), ``Throttled``, ``ReaderLost``.
     """
     accept = "application/sparql-results+json, application/n-triples"
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": accept}
-    return Call("POST", "/sparql", _answer, headers=headers, content=query.encode())
+    dataset = {"default-graph-uri": list(graphs), "named-graph-uri": list(named)}
+    params = {**dataset, **({} if seconds is None else {"timeout": seconds})}
+    return Call("POST", "/sparql", _answer, params=params, headers=headers, content=query.encode())
 
 
 def sparql_text(query: str, media_type: str) -> Call[bytes]:

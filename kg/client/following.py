@@ -131,16 +131,34 @@ class Following:
     async def subgraphs(
         self,
         *,
-        type: str | None = None,
-        namespace: str | None = None,
-        owner: str | None = None,
+        type: Values = None,
+        domain: Values = None,
+        cluster: Values = None,
+        namespace: Values = None,
+        node: Values = None,
+        phase: Values = None,
+        quantity: Values = None,
+        datasource: Values = None,
+        tag: Values = None,
+        owner: Values = None,
         prefix: str | None = None,
         tombstones: bool = False,
     ) -> AsyncGenerator[Summary, None]:
-        """Yield the entities that match, in the order of their ids, page by page; raises ``InvalidInput`` for a class that there is not."""
-        call: Call[calls.Page] | None = calls.list_subgraphs(
-            type=type, namespace=namespace, owner=owner, prefix=prefix, tombstones=tombstones or None
-        )
+        """Yield the entities that match, in the order of their ids, page by page; ``tombstones`` adds those that are gone.
+
+        ``quantity`` is what is measured of them, ``datasource`` holds their telemetry, ``prefix`` begins their short ids. Raises
+        ``InvalidInput`` for too many values.
+        """
+        about = {
+            "type": type,
+            "domain": domain,
+            "cluster": cluster,
+            "namespace": namespace,
+            "node": node,
+            "phase": phase,
+        }
+        more = {"quantity": quantity, "datasource": datasource, "tag": tag, "owner": owner, "prefix": prefix}
+        call: Call[calls.Page] | None = calls.list_subgraphs(**about, **more, tombstones=tombstones or None)
         while call is not None:
             page = await self._carrier.run(call)
             for each in page.items:

@@ -62,6 +62,7 @@ def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list
 
 class _Operations:
     get = operation_on(calls.get_subgraph)
+    read = operation_on(calls.read_subgraph)
     text = operation_on(_text)
     put = operation_on(_put)
     create = operation_on(_create)

@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
@@ -99,6 +100,50 @@ def test_a_subgraph_is_created_replaced_and_deleted(client: kg.Client) -> None:
     handle.delete()
     with pytest.raises(ResourceGone):
         handle.get()
+
+
+def test_what_was_read_is_written_only_when_it_is_still_so(client: kg.Client) -> None:
+    """The ETag that comes with a document guards a put, a patch and a delete of it."""
+    name = uuid.uuid4().hex
+    handle = client.subgraph(f"forecast/{name}")
+    handle.create(forecast(name))
+    document, etag = handle.read()
+    assert document == handle.get()
+    newer = handle.put({**document, "model": "b"}, if_match=etag)
+    for write in (handle.delete, partial(handle.patch, {"model": "c"}), partial(handle.put, document)):
+        with pytest.raises(PreconditionFailed):
+            write(if_match=etag)
+    assert handle.read() == (handle.get(), newer)
+    handle.delete(if_match=newer)
+
+
+def test_entities_are_listed_by_what_is_known_of_them(client: kg.Client) -> None:
+    """Several filters narrow together, several values of one widen; listing and search agree."""
+    found = [
+        each.id for each in client.subgraphs(type=["Deployment", "StatefulSet"], namespace="payments", cluster="prod")
+    ]
+    assert found == sorted(found)
+    searched = client.search(type=["Deployment", "StatefulSet"], namespace="payments", cluster="prod", limit=1000)
+    assert {each["id"] for each in searched["items"]} == set(found) != set()
+    node = next(client.subgraphs(type="Node")).name
+    pods = list(client.subgraphs(type="Pod", node=node))
+    assert 0 < len(pods) < len(list(client.subgraphs(type="Pod")))
+
+
+def test_a_query_has_its_dataset_and_its_deadline(client: kg.Client) -> None:
+    """Graphs of the caller's are the default graph or the named ones; a deadline of his ends the query."""
+    graph = f"http://example.org/{uuid.uuid4()}"
+    client.graph(graph).put("<http://a> <http://b> 1 .")
+    ask = "SELECT ?o WHERE { <http://a> <http://b> ?o }"
+    assert client.sparql(ask, graphs=[graph])[0]["o"] == 1
+    assert not client.sparql(ask, graphs=[f"{graph}/none"])
+    assert client.sparql("ASK { GRAPH ?g { <http://a> <http://b> 1 } }", named=[graph])
+    assert not client.sparql("ASK { GRAPH ?g { <http://a> <http://b> 1 } }", named=[f"{graph}/none"])
+    endless = " . ".join(f"?a{n} ?b{n} ?c{n}" for n in range(6))
+    with pytest.raises(QueryRejected) as late:
+        client.sparql(f"SELECT (COUNT(*) AS ?n) WHERE {{ {endless} }}", seconds=0.2)
+    assert late.value.reason == "timeout"
+    client.graph(graph).delete()
 
 
 def test_writes_of_many_graphs_are_atomic_on_request(client: kg.Client) -> None:

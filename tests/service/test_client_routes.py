@@ -81,6 +81,7 @@ SUBGRAPH: Uses = {
     "put": lambda graph: graph.put(forecast(NAME, model="b")),
     "patch": lambda graph: graph.patch({"model": "c"}),
     "get": lambda graph: graph.get(),
+    "read": lambda graph: graph.read(),
     "text": lambda graph: graph.text(),
     "around": lambda graph: graph.around(),
     "frame": lambda graph: graph.frame("Forecast"),
