@@ -72,7 +72,9 @@ def choose(accept: str | None, offered: Sequence[str]) -> str:
 
 
 # application/json is JSON-LD under its plain name, for clients that do not care.
-_RDF_OFFERED = (JSONLD.media_type, "application/json", *(each.media_type for each in SYNTAXES if each is not JSONLD))
+JSON_OFFERED = (JSONLD.media_type, "application/json")
+"""Media types of JSON-LD."""
+_RDF_OFFERED = (*JSON_OFFERED, *(each.media_type for each in SYNTAXES if each is not JSONLD))
 
 
 def rdf_syntax(accept: str | None, wanted: str | None = None) -> tuple[Syntax, str]:

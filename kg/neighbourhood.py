@@ -9,6 +9,7 @@ from kg.errors import InvalidIdentifier
 from kg.iris import Iris
 from kg.rdf import digest, terms
 from kg.store.protocol import Store, StoredGraph
+from kg.tombstones import is_tombstone
 
 MAX_DEPTH = 3
 MAX_GRAPHS = 100
@@ -43,8 +44,9 @@ def neighbourhood(store: Store, iris: Iris, start: StoredGraph, following: Follo
     found = {start.entry.graph: start}
     left_out: set[str] = set()
     edge = [start]
-    if following.notes:
-        _visit(store, iris.notes(start.entry.graph), found, left_out)
+    notes = store.read(iris.notes(start.entry.graph)) if following.notes else None
+    if notes is not None and not is_tombstone(notes.lines, notes.entry.graph):
+        found[notes.entry.graph] = notes
     for _ in range(following.depth):
         reached: list[StoredGraph] = []
         for each in edge:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from api import bodies, writing
 from api.assembly import Parts, parts
-from api.negotiation import Reply, rdf_syntax, sent_syntax
+from api.negotiation import JSON_OFFERED, Reply, choose, rdf_syntax, sent_syntax
 from api.parameters import known_only
 from api.problems import NotAcceptable, unconditional
 from api.representations import CONTEXT_LINK, digests_of, etag, headers_of, matches, neighbours, write_graph
@@ -98,11 +98,11 @@ def without_suffix(id: str) -> str:
 
 
 def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None]:
-    """Read a suffix off the id; an id that exists as written wins over its reading as a suffix."""
+    """Read a suffix off the id; an id that exists as written wins over its reading as a suffix, and ``format`` over what it says."""
     head, dot, _ = id.rpartition(".")
     suffix = id[len(head) :] if dot else ""
-    if suffix in _SUFFIXES and wanted is None and not service.subgraphs.exists(id):
-        return head, _SUFFIXES[suffix].name
+    if suffix in _SUFFIXES and not service.subgraphs.exists(id):
+        return head, wanted or _SUFFIXES[suffix].name
     return id, wanted
 
 
@@ -172,7 +172,8 @@ class Found:
 def find(service: Parts, id: str, wanted: Wish) -> Found:
     """Read the graph that a client asks for."""
     id, suffix = _split(service, id, wanted.syntax)
-    syntax, media_type = rdf_syntax(wanted.accept, suffix)
+    accept = choose(wanted.accept, JSON_OFFERED) if wanted.frame and not suffix else wanted.accept
+    syntax, media_type = rdf_syntax(accept, suffix)
     if wanted.frame and syntax is not JSONLD:
         raise NotAcceptable(f"a frame shapes JSON-LD, not {syntax.name}", detail={"offered": [JSONLD.media_type]})
     return Found(_live(service, id), syntax, media_type)
@@ -224,7 +225,8 @@ def _links(service: Parts, subgraph: Subgraph, media_type: str) -> Iterator[str]
     for each in rdf.SYNTAXES:
         if each.media_type != media_type:
             yield f'<{service.settings.base}/doc/{short}{each.suffix}>; rel="alternate"; type="{each.media_type}"'
-    if not short.startswith("notes/") and service.subgraphs.exists(f"notes/{short}"):
+    notes = f"notes/{short}"
+    if not short.startswith("notes/") and service.subgraphs.exists(notes) and service.subgraphs.live_entry(notes):
         yield f'<{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
     if media_type == "application/json":
         yield CONTEXT_LINK

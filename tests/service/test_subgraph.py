@@ -579,6 +579,93 @@ def test_include_follows_only_what_it_names(http: httpx.Client) -> None:
     assert "/doc/notes/prod/payments/deployment/checkout" in http.get(path).headers["Link"]
 
 
+CHECKOUT = "/subgraph/prod/payments/deployment/checkout"
+OWN_FRAME = '{"@explicit": true, "name": {}}'
+
+
+@pytest.mark.parametrize("depth", [0, 1])
+@pytest.mark.parametrize("include", ["", "notes", "partOf,incoming"])
+@pytest.mark.parametrize(("frame", "form"), [("", ""), ("", "nquads"), ("Deployment", ""), (OWN_FRAME, "trig")])
+def test_what_is_shown_around_is_one_representation(
+    http: httpx.Client, depth: int, include: str, frame: str, form: str
+) -> None:
+    """Every combination has an ETag of its own, weak when it is put together, that HEAD tells and If-None-Match honours; a frame is JSON-LD."""
+    asked = {"depth": depth, "include": include, "frame": frame, "format": form}
+    params = {name: value for name, value in asked.items() if value}
+    answer = http.get(CHECKOUT, params=params)
+    if frame and form:
+        assert (answer.status_code, answer.json()["offered"]) == (406, [LD])
+        return
+    assert answer.status_code == 200, answer.text
+    etag = answer.headers["ETag"]
+    assert etag.startswith('W/"') == bool(depth or include or frame)
+    assert http.head(CHECKOUT, params=params).headers["ETag"] == etag
+    assert http.get(CHECKOUT, params=params, headers={"If-None-Match": etag}).status_code == 304
+    other = {**params, "format": "n3"} if not frame else {**params, "frame": '{"namespace": {}}'}
+    assert http.get(CHECKOUT, params=other, headers={"If-None-Match": etag}).status_code == 200
+    if form == "nquads":
+        graphs = rdf.parse(answer.content, rdf.NQUADS)
+        assert len(graphs) == int(answer.headers.get("X-Drumlin-Graphs", 1))
+
+
+def test_a_frame_a_suffix_and_a_format_agree(http: httpx.Client) -> None:
+    """A frame takes the JSON-LD among what is accepted; ``format`` wins over a suffix, and a suffix over Accept."""
+    liked = {"Accept": "text/turtle, application/ld+json;q=0.5"}
+    framed = http.get(CHECKOUT, params={"frame": "Deployment"}, headers=liked)
+    assert (framed.status_code, framed.headers["Content-Type"]) == (200, LD)
+    assert http.get(CHECKOUT, params={"frame": "Deployment"}, headers={"Accept": "text/turtle"}).status_code == 406
+    assert http.get(f"{CHECKOUT}.ttl", params={"frame": "Deployment"}).status_code == 406
+    assert (
+        http.get(f"{CHECKOUT}.jsonld", params={"frame": "Deployment"}, headers={"Accept": "text/turtle"}).status_code
+        == 200
+    )
+    named = http.get(f"{CHECKOUT}.ttl?format=nt", headers={"Accept": "application/trig"})
+    assert (named.status_code, named.headers["Content-Type"].partition(";")[0]) == (200, "application/n-triples")
+    assert (
+        http.get(f"{CHECKOUT}.ttl", headers={"Accept": "application/trig"})
+        .headers["Content-Type"]
+        .startswith("text/turtle")
+    )
+    refused = http.get(CHECKOUT, headers={"Accept": "application/ld+json;q=0, application/*"})
+    assert refused.headers["Content-Type"] == "application/json"
+
+
+def test_a_tombstone_is_gone_however_it_is_asked_for(http: httpx.Client, name: str) -> None:
+    """410 with the tombstone in every form; what was deleted around an entity is shown as what it is, its notes not at all."""
+    neighbour, path = f"domain/{name}", f"/subgraph/forecast/{name}"
+    http.put(f"/subgraph/{neighbour}", json={"id": BASE + neighbour, "type": "Domain", "name": "n"}, headers=JSONLD)
+    put(http, name, forecast(name, derivedFrom=[BASE + neighbour]))
+    notes = f"notes/forecast/{name}"
+    http.put(f"/subgraph/{notes}", json={"id": BASE + notes, "description": "x"}, headers=JSONLD)
+    assert f"/doc/{notes}>" in http.get(path).headers["Link"]
+    assert http.get(path, params={"include": "notes"}).headers["X-Drumlin-Graphs"] == "2"
+    assert http.delete(f"/subgraph/{notes}").status_code == 204
+    assert f"/doc/{notes}>" not in http.get(path).headers["Link"]
+    assert http.get(path, params={"include": "notes"}).headers["X-Drumlin-Graphs"] == "1"
+    http.delete(f"/subgraph/{neighbour}")
+    (_, beside) = http.get(path, params={"depth": 1}).json()["@graph"]
+    assert (beside["id"], beside["@graph"][0]["type"]) == (BASE + neighbour, "Tombstone")
+    http.delete(path)
+    for asked in ("", ".ttl", "?depth=2", "?include=notes", "?frame=Forecast", "?format=nquads"):
+        for gone in (http.get(path + asked), http.get(path.replace("/subgraph/", "/doc/") + asked)):
+            assert (gone.status_code, gone.json()["tombstone"]["formerType"]) == (410, "Forecast"), asked
+        assert http.head(path + asked).status_code == 410
+
+
+def test_notes_have_one_owner_and_one_subject(http: httpx.Client, name: str) -> None:
+    """A user's notes are a user's: an exporter gets 409; they say nothing of the entity itself, and notes have no notes."""
+    notes = f"notes/prod/payments/deployment/{name}"
+    document = {"id": BASE + notes, "description": "mine"}
+    assert http.put(f"/subgraph/{notes}", json=document, headers=JSONLD).status_code == 201
+    line = json.dumps({"op": "put", "id": notes, "owner": "dump", "document": document}).encode()
+    assert http.post("/subgraphs", content=line).json()["problem"]["owner"] == "user"
+    assert patch(http, f"/subgraph/{notes}", '{"description": "still mine"}', MERGE).status_code == 204
+    other = {**document, "@included": [{"id": f"{BASE}prod/payments/deployment/{name}", "description": "not mine"}]}
+    assert http.put(f"/subgraph/{notes}", json=other, headers=JSONLD).status_code == 422
+    assert http.put(f"/subgraph/notes/{notes}", json=document, headers=JSONLD).status_code == 400
+    assert http.get(f"/subgraph/{notes}").json()["description"] == "still mine"
+
+
 def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
     """With require_if_match a blind write, alone, in a line or by the Graph Store Protocol, is 428; one that says what it expects is taken."""
     with (
