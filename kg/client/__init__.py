@@ -20,7 +20,7 @@ from kg.client import workloads
 from kg.client.asking import Asking
 from kg.client.bearer import BearerFrom
 from kg.client.calls import Call
-from kg.client.carrying import AwaitingWire, BlockingWire, Carrier, each, finished, time_out
+from kg.client.carrying import AwaitingWire, BlockingWire, Carrier, finished, one_by_one, time_out
 from kg.client.entities import Metric, Summary
 from kg.client.following import Following
 from kg.client.graphs import AsyncSubgraph, Subgraph
@@ -122,7 +122,7 @@ class Client(Blocking, _Operations):
 
     def stream(self, call: Call[Any]) -> Generator[bytes, None, None]:
         """Carry out one call and yield its body as it comes."""
-        return each(finished, self._carrier.stream(call))
+        return one_by_one(finished, self._carrier.stream(call))
 
     def subgraph(self, id: str) -> Subgraph:
         """Return a handle on one entity's graph; nothing is sent yet."""

@@ -7,7 +7,6 @@ loop, so that one ``send`` runs each to its end (``finished``). The two wires ar
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
 import threading
 import time
@@ -48,7 +47,7 @@ def finished(steps: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("nothing is awaited over a blocking wire")
 
 
-def each(carry: Carry, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+def one_by_one(carry: Carry, items: AsyncGenerator[T, None]) -> Generator[T, None, None]:
     """Yield the items of an asynchronous generator, and close it at the end, or as soon as nobody wants more."""
     try:
         while True:
@@ -237,7 +236,7 @@ class Carrier:
             return call.read(response)
         except (msgspec.DecodeError, LookupError) as error:
             raise SourceUnavailable(
-                f"what {self.url} answers to {call.path} is no service's answer", hint="is the address right?"
+                f"what {self.url} answers to {call.path} is no service's answer", hint="check the address"
             ) from error
 
     async def stream(self, call: Call[Any]) -> AsyncGenerator[bytes, None]:
@@ -259,7 +258,8 @@ class Carrier:
             await self._wire.leave(response)
 
     async def _answer(self, call: Call[Any], retries: int, *, whole: bool) -> httpx.Response:
-        for attempt in itertools.count():
+        attempt = 0
+        while True:
             try:
                 response = await self._wire.send(call, whole=whole)
             except httpx.RequestError as error:
@@ -272,7 +272,7 @@ class Carrier:
                 await self._wire.leave(response)
                 wait = pause_before(attempt, retry_after(response))
             await self.pause(wait)
-        raise AssertionError("it is counted without an end")
+            attempt += 1
 
     async def _checked(self, call: Call[Any], response: httpx.Response) -> httpx.Response:
         if response.status_code < 300:
@@ -293,7 +293,9 @@ class Carrier:
                 f"nothing came for {seconds:g} s", "it is busy; what takes long needs a longer timeout"
             )
         else:
-            text, hint, _ = reason_of(error) or Reason(str(error) or type(error).__name__, "is it a Drumlin service?")
+            text, hint, _ = reason_of(error) or Reason(
+                str(error) or type(error).__name__, "check that it is a Drumlin service"
+            )
         hint += "; start one with: drumlin serve" if text == REFUSED.text else ""
         return SourceUnavailable(
             f"no answer from the service at {self.url} to {call.method} {call.path}: {text}", hint=hint

@@ -83,7 +83,7 @@ class _Patience:
         self._failures += 1
         if self._failures == TRIES:
             reason = f": {error}" if error else ""
-            hint = error.hint if error else "is the service running?"
+            hint = error.hint if error else "check that the service runs"
             raise SourceUnavailable(f"the change feed of {url} does not come back{reason}", hint=hint) from error
         return pause_before(0, detail.get("retryAfter") or min(_LONGEST_PAUSE, backoff(self._failures - 1)))
 

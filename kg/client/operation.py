@@ -13,7 +13,7 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from kg.client.calls import Call
-from kg.client.carrying import Carrier, each, finished
+from kg.client.carrying import Carrier, finished, one_by_one
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,6 +112,6 @@ class iterated(Generic[P, T]):  # noqa: N801 - it is used like property
 
         def carried_out(*given: P.args, **named: P.kwargs) -> Any:
             items = bound(*given, **named)
-            return each(finished, items) if isinstance(owner, Blocking) else items
+            return one_by_one(finished, items) if isinstance(owner, Blocking) else items
 
         return update_wrapper(carried_out, bound)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from kg.client import calls
-from kg.client.carrying import Carrier, Carry, each
+from kg.client.carrying import Carrier, Carry, one_by_one
 from kg.client.problems import error_of
 from kg.client.series import Incoming, Series
 from kg.errors import InvalidInput, ResourceNotFound
@@ -38,7 +38,7 @@ async def history(
     if options.pop("via", "service") == "direct":
         return await carrier.aside(lambda carry: _direct(carrier, carry, entities, metrics, progress, options))
     stream = carrier.stream(calls.history(entities, metrics, **options))
-    return await carrier.aside(lambda carry: Series.from_ipc(_file(each(carry, stream)), progress))
+    return await carrier.aside(lambda carry: Series.from_ipc(_file(one_by_one(carry, stream)), progress))
 
 
 def _file(chunks: Iterator[bytes]) -> BinaryIO:
@@ -58,7 +58,7 @@ async def save(
     if form is None:
         raise InvalidInput(f"{path.name} has no suffix of a format", hint=f"end it with {', '.join(_SUFFIXES)}")
     stream = carrier.stream(calls.history(entities, metrics, form, **options))
-    await carrier.aside(lambda carry: _write(path, each(carry, stream), progress))
+    await carrier.aside(lambda carry: _write(path, one_by_one(carry, stream), progress))
 
 
 def _write(path: Path, chunks: Iterable[bytes], progress: Progress | None) -> None:
