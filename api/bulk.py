@@ -31,7 +31,7 @@ MAX_LINES = 100_000
 """Lines of one request."""
 MAX_TOGETHER = 10_000
 """Lines of one atomic request."""
-MAX_TOGETHER_BYTES = 64 << 20
+MAX_TOGETHER_BYTES = 128 << 20
 """Bytes of one atomic request."""
 
 

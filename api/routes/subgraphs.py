@@ -50,7 +50,7 @@ async def write_many(
 
     A line is ``{"op": "put"|"delete"|"remove", "id": …, "document": …}``: ``delete`` leaves a tombstone, ``remove`` leaves nothing.
     ``digest`` is what the graph must be now, as a digest or an ETag, null when it must not exist; ``owner`` says who writes (``user``
-    when absent). A line that fails does not stop the others. With ``atomic`` (at most 10,000 lines, 64 MiB) the first problem is the
+    when absent). A line that fails does not stop the others. With ``atomic`` (at most 10,000 lines, 128 MiB) the first problem is the
     answer, with the number of its ``line``, and nothing was written.
     """
     bulk.check_type(content_type)
