@@ -80,6 +80,7 @@ def create_app(parts: Parts) -> Application:
         version="0.1.0",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # such an answer would name the host that the request named
         lifespan=lifespan,
     )
     app.state.parts = parts

@@ -133,7 +133,8 @@ async def _batches(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes] | D
 def write_together(service: Parts, batch: list[bytes]) -> bytes:
     """Write all lines or none and return the results; raises the first error, which names its ``line``, counted from 1."""
     writes: dict[str, _Write] = {}
-    for number, text in enumerate(batch, 1):
+    for number in range(1, len(batch) + 1):
+        text, batch[number - 1] = batch[number - 1], b""  # what was read need not be kept
         try:
             line = _decoded(service, text)
             if line.id in writes:

@@ -106,12 +106,74 @@ def test_every_answer_bears_the_id_of_its_request(service: Any, method: str, pat
         assert {"type", "title", "detail", "instance"} <= told.keys()
 
 
+LD, SPARQL, UPDATE = "application/ld+json", "application/sparql-query", "application/sparql-update"
+CHECKOUT = "prod/payments/deployment/checkout"
+REFUSED = [
+    (400, "GET", "/subgraph/{id}", "x", None, ""),
+    (400, "GET", "/sparql", "?query=SELECT", None, ""),
+    (400, "POST", "/sparql/update", "", "INSERT", UPDATE),
+    (403, "POST", "/sparql", "", "SELECT * { SERVICE <http://127.0.0.1:9/> { ?s ?p ?o } }", SPARQL),
+    (403, "POST", "/sparql/update", "", "LOAD <http://127.0.0.1:9/>", UPDATE),
+    (403, "PATCH", "/subgraph/{id}", CHECKOUT, "CLEAR ALL", UPDATE),
+    (403, "POST", "/resolve", "", '{"sparql": "SELECT * { SERVICE <http://127.0.0.1:9/> { } }"}', "application/json"),
+    (404, "GET", "/doc/{id}", "domain/none", None, ""),
+    (404, "DELETE", "/subgraph/{id}", "domain/none", None, ""),
+    (404, "GET", "/resolve", f"?entity={CHECKOUT}&metric=none", None, ""),
+    (404, "GET", "/store", "?graph=http://example.org/none", None, ""),
+    (404, "GET", "/profiles/{name}", "none", None, ""),
+    (404, "GET", "/export", "?frame=None", None, ""),
+    (406, "GET", "/export", "?format=foo", None, ""),
+    (406, "GET", "/sparql", "?query=ASK%7B%7D&format=foo", None, ""),
+    (406, "GET", "/queries/{}", "units?format=foo", None, ""),
+    (409, "PUT", "/subgraph/{id}", CHECKOUT, f'{{"type": "Deployment", "id": "https://kg.example/id/{CHECKOUT}", "name": "checkout", "namespace": "payments"}}', LD),
+    (409, "DELETE", "/subgraph/{id}", CHECKOUT, None, ""),
+    (409, "DELETE", "/store", f"?graph=https://kg.example/id/{CHECKOUT}", None, ""),
+    (410, "GET", "/events", "?since=999999999", None, ""),
+    (413, "PUT", "/subgraph/{id}", "domain/x", " " * 1_048_577, LD),
+    (413, "POST", "/sparql", "", "#" * 1_048_577, SPARQL),
+    (413, "POST", "/resolve", "", " " * 4_194_305, "application/json"),
+    (413, "POST", "/subgraphs", "?atomic=true", "{}\n" * 10_001, "application/x-ndjson"),
+    (415, "PUT", "/subgraph/{id}", "domain/x", "x", "image/png"),
+    (415, "POST", "/sparql", "", "x", "image/png"),
+    (415, "POST", "/subgraphs", "", "x", "image/png"),
+    (415, "PUT", "/store", "?default", "x", "image/png"),
+    (422, "POST", "/resolve", "", "{", "application/json"),
+    (422, "GET", "/search", "?limit=0", None, ""),
+    (422, "GET", "/events", "?since=x", None, ""),
+    (502, "GET", "/history", f"?entity={CHECKOUT}&metric=cpu_usage", None, ""),
+    (502, "GET", "/logs", f"?entity={CHECKOUT}", None, ""),
+    (504, "GET", "/sparql", "?timeout=0.001&query=" + "SELECT(COUNT(*)AS%3Fn)%7B%3Fa%3Fb%3Fc.%3Fd%3Fe%3Ff.%3Fg%3Fh%3Fi.%3Fj%3Fk%3Fl%7D", None, ""),
+]  # fmt: skip
+"""A status, and a request that gets it; ``Content-Type`` is the last."""
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=lambda case: f"{case[0]} {case[1]} {case[2]}")
+def test_every_problem_that_comes_is_in_the_document(
+    service: Any, document: dict[str, Any], case: tuple[int, str, str, str, str | None, str]
+) -> None:
+    """The status is as documented for the route, with an example that has the members of the real one."""
+    status, method, path, rest, content, media_type = case
+    template = "/queries/units" if path == "/queries/{}" else path
+    address = path.partition("{")[0] + rest
+    headers = {"Content-Type": media_type} if media_type else {}
+    answer = httpx.request(method, service.url + address, content=content, headers=headers, timeout=30)
+    assert answer.status_code == status, answer.text[:500]
+    told = document["paths"][template][method.lower()]["responses"][str(status)]["content"]["application/problem+json"]
+    assert {"type", "title", "status", "detail", "instance", "requestId"} <= told[
+        "example"
+    ].keys() & answer.json().keys()
+    if status == 413:
+        assert re.search(r"[0-9],[0-9]{3}", answer.json()["detail"])  # the limit
+
+
 def test_an_address_tells_its_methods(service: Any) -> None:
     """OPTIONS, and a 405, list the methods of all routes of the address."""
     options = httpx.options(service.url + "/subgraph/forecast/x")
     assert (options.status_code, options.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
     refused = httpx.delete(service.url + "/resolve")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, POST")
+    lost = httpx.get(service.url + "/search/", headers={"Host": "evil.example"})
+    assert (lost.status_code, "evil" in str(lost.headers)) == (404, False)
 
 
 def test_a_wrong_moment_or_entity_is_a_problem_and_no_crash(service: Any) -> None:
