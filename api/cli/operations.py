@@ -51,40 +51,17 @@ def backup(
 def _fetch(url: str | None, folder: Path) -> None:
     """Unpack the backup that a service streams."""
     import kg
-    from kg.client.calls import Call
+    from kg.client import calls
+    from kg.client.incoming import Incoming
 
     _quiet()
     with kg.connect(url) as client:
-        chunks = client.stream(Call("POST", "/admin/backup", lambda _: None, seconds=600.0, repeatable=False))
+        chunks = client.stream(calls.backup())
         try:
-            with tarfile.open(fileobj=io.BufferedReader(_Incoming(chunks)), mode="r|") as tar:
+            with tarfile.open(fileobj=io.BufferedReader(Incoming(chunks)), mode="r|") as tar:
                 tar.extractall(folder, filter="data")
         except tarfile.TarError as error:
             raise StoreUnavailable(f"the backup broke off: {error}", hint="try again") from error
-
-
-class _Incoming(io.RawIOBase):
-    """Chunks as a file to read from."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = b""
-
-    def readable(self) -> bool:
-        """Tell that it can be read."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer with what there is; 0 at the end."""
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = chunk
-        taken = self._rest[: len(buffer)]
-        buffer[: len(taken)] = taken
-        self._rest = self._rest[len(taken) :]
-        return len(taken)
 
 
 def restore(
@@ -112,6 +89,7 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
     """
     import msgspec
 
+    import kg
     from api.cli.output import emit_json, emit_table
     from kg.checking import check as checked
     from kg.iris import Iris
@@ -122,7 +100,8 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
             found = checked(snapshot, Iris(base))
             report = {"whole": found.whole, **msgspec.to_builtins(found)}
     else:
-        report = _asked(url, "GET", "/admin/check")
+        with kg.connect(url) as client:
+            report = client.check()
     if output == "json":
         emit_json(report)
     else:
@@ -139,6 +118,7 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
 
     **Example**: `drumlin optimize`
     """
+    import kg
     from api.cli.output import emit_json, emit_table
 
     _form(output)
@@ -148,7 +128,8 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
             opened.optimize()
             report = {"before": before, "after": opened.stored_bytes()}
     else:
-        report = _asked(url, "POST", "/admin/optimize")
+        with kg.connect(url) as client:
+            report = client.optimize()
     if output == "json":
         emit_json(report)
     else:
@@ -157,19 +138,6 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
 
 def _form(output: str) -> None:
     one_of(output, ("table", "json"), "--output")
-
-
-def _asked(url: str | None, method: str, path: str) -> dict[str, Any]:
-    import msgspec
-
-    import kg
-    from kg.client.calls import Call
-
-    with kg.connect(url) as client:
-        answer: dict[str, Any] = client.run(
-            Call(method, path, lambda response: msgspec.json.decode(response.content), seconds=600.0, repeatable=False)
-        )
-    return answer
 
 
 @contextmanager

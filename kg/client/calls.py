@@ -201,6 +201,14 @@ def audit(media_type: str) -> Call[bytes]:
     return Call("GET", "/admin/audit", lambda response: response.content, headers=headers, seconds=HISTORY_SECONDS)
 
 
+def backup() -> Call[bytes]:
+    """Take a backup: a tar of a store directory of one generation, in memory; ``drumlin backup`` streams it.
+
+    Raises ``Conflict`` while another such operation runs, ``CapabilityMissing`` for a store in an engine elsewhere.
+    """
+    return Call("POST", "/admin/backup", lambda response: response.content, seconds=HISTORY_SECONDS, repeatable=False)
+
+
 def queries() -> Call[list[dict[str, Any]]]:
     """List the saved queries: name, title, parameters, columns."""
     return Call("GET", "/queries", lambda response: _json(response)["items"])

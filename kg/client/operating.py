@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from kg.client import calls
 from kg.client.calls import Call, in_path
 from kg.client.operation import operation
 from kg.rdf import syntax_named
@@ -25,14 +26,6 @@ def _text(response: httpx.Response) -> str:
 
 def _rdf(path: str, syntax: str) -> Call[str]:
     return Call("GET", path, _text, headers={"Accept": syntax_named(syntax).media_type})
-
-
-def _backup() -> Call[bytes]:
-    """Take a backup: a tar of a store directory of one generation, in memory; ``drumlin backup`` streams it.
-
-    Raises ``Conflict`` while another such operation runs, ``CapabilityMissing`` for a store in an engine elsewhere.
-    """
-    return Call("POST", "/admin/backup", lambda response: response.content, seconds=_LONG, repeatable=False)
 
 
 def _metrics() -> Call[str]:
@@ -104,7 +97,7 @@ class Operating:
     """Operations for operators and RDF tools."""
 
     metrics_text = operation(_metrics)
-    backup = operation(_backup)
+    backup = operation(calls.backup)
     check = operation(_check)
     audit = operation(_audit)
     optimize = operation(_optimize)

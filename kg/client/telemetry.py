@@ -9,8 +9,9 @@ from typing import Any, BinaryIO, cast
 
 from kg.client import calls
 from kg.client.carrying import Carrier, Carry, one_by_one
+from kg.client.incoming import Incoming
 from kg.client.problems import error_of
-from kg.client.series import Incoming, Series
+from kg.client.series import Series
 from kg.errors import InvalidInput, ResourceNotFound
 from kg.iris import Iris
 from kg.settings import Settings
