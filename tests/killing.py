@@ -29,13 +29,13 @@ import os, shutil, sys, threading, time
 from pathlib import Path
 from kg.errors import PreconditionFailed
 from datetime import timedelta
-from kg.store import pruning, writer
+from kg.store import applying, pruning, writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from kg.store.pruning import Kept
 
 pruning.EVERY, pruning.STEP = 8, 40
-writer.BULK, writer.CHUNK, writer.FLUSH_BYTES = 20, 7, 64 * 1024
+writer.BULK, applying.LOADED, applying.CHUNK, applying.FLUSH_BYTES = 20, 15, 7, 64 * 1024
 life = sys.argv[2]
 kept = Kept(timedelta(0), 1 << 30) if int(life) % 2 else None  # what may go goes
 store = EmbeddedStore(Path(sys.argv[1]), kept=kept)
@@ -155,6 +155,7 @@ def _left(value: int) -> int | None:
 
 def agree(store: EmbeddedStore) -> None:
     """Check that the engine, the entries and the log, read from where it begins, tell the same."""
+    store._applied()
     entries = {entry.graph: entry.digest for entry in store.entries()}
     content = by_graph(store._engine.store.dump(format=ox.RdfFormat.N_QUADS) or b"")
     assert {graph: digest(lines) for graph, lines in content.items()} == entries

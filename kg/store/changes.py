@@ -1,15 +1,14 @@
-"""The change log: which graphs there are, who owns them, and every effective change. SQLite, beside the engine.
+"""The change log: which graphs there are, what they hold, who owns them, and every effective change. SQLite, beside the engine.
 
-A batch of generations is recorded here, durably, *before* the engine commits it, and reconciled when the store is opened: only
-the last batch can be in doubt (batches have one order, no graph occurs in one twice), and its rows tell what the engine must hold
-if it was written (``after``) and if it was not (``before``). So nothing acknowledged is ever missing here, and nothing stays here
-that was not written. The store's write lock is held around every change; reading needs no lock.
+A batch of generations is recorded here, durably, and is written with that; the engine follows (``kg.store.applying``), and what it surely
+holds is noted with a later batch (``settled``). Whatever came after that is compared when the store is opened (``kg.store.recovery``). The
+store's write lock is held around every change; reading needs no lock.
 
 The log may be *pruned* (``kg.store.pruning``): up to a generation that is noted here it tells nothing any more. What is left is the last
-row of each graph, from which ``take_back`` restores the entries.
+row of each graph.
 
 Beside its entry stands a graph's *text* (``kg.store.texts``), with the digest that it is the text of: it counts only while the entry
-has the same digest, so nothing need be taken back, and what is not there is read from the engine.
+has the same digest. Stores of before may have graphs without one: those are read from the engine.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from kg.errors import EventsGone, StoreFull, StoreUnavailable
-from kg.store.durability import Reserve, unavailable
+from kg.errors import EventsGone, StoreUnavailable
+from kg.store.durability import unavailable
 from kg.store.protocol import GraphEntry, Lines, LogEntry
 from kg.store.texts import pack, unpack
 
@@ -42,8 +41,7 @@ INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 CREATE TABLE IF NOT EXISTS pruned (generation INTEGER NOT NULL);
 INSERT INTO pruned SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM pruned);
 """
-_VERSION = 3  # the second had no table ``pruned``: its log is whole
-_RESERVE = 4 << 20  # bytes that taking back a batch of single writes needs, with room to spare
+_VERSION = 4  # in the third the engine held a batch before it was acknowledged; the second had no table ``pruned``: its log is whole
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
@@ -92,7 +90,7 @@ WHERE generation > ? AND generation <= ? ORDER BY generation, graph LIMIT ?
 _PRUNE = "UPDATE pruned SET generation = ?"
 _SELECT_PRUNED = """
 SELECT log.generation, graph, graphs.generation IS log.generation FROM log LEFT JOIN graphs USING (graph)
-WHERE (log.generation, graph) > (?, ?) AND log.generation <= (SELECT generation FROM pruned) ORDER BY log.generation, graph LIMIT ?
+WHERE (log.generation, graph) > (?, ?) AND log.generation <= min(?, (SELECT generation FROM pruned)) ORDER BY log.generation, graph LIMIT ?
 """
 _DELETE_LOG = "DELETE FROM log WHERE generation = ? AND graph = ?"
 _SELECT_IN_DOUBT = """
@@ -107,7 +105,6 @@ class ChangeLog:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._reading = threading.Lock()
-        self._reserve = Reserve(path.with_name("reserve"), _RESERVE)
         with self._translated("opened"):
             self._writer = self._connect()
             self._writer.executescript(_SCHEMA)
@@ -130,13 +127,12 @@ class ChangeLog:
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
     def record(self, changes: Sequence[LogEntry], held: Sequence[Lines | None], settled: int) -> None:
-        """Write one batch durably: its log rows, the entries that follow from them, and what each graph will hold (None: nothing).
+        """Write one batch durably: its log rows, the entries that follow from them, and what each graph holds now (None: nothing).
 
         The engine holds all up to ``settled``.
         """
         gone = [(each.graph,) for each in changes if each.after is None]
         there = [_entry_row(each) for each in changes if each.after is not None]
-        self._reserve.hold()
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
             self._insert(_INSERT_ROWS, [_row(each) for each in changes])
@@ -163,17 +159,7 @@ class ChangeLog:
             self._writer.execute(_INSERT_TEXTS, (json.dumps(rows), packed))
 
     def take_back(self, settled: int) -> None:
-        """Forget what came after ``settled`` and was never committed: the entries are again what the log before says.
-
-        On a full disk the reserve, taken before the batch was recorded, is used up.
-        """
-        try:
-            self._forget(settled)
-        except StoreFull:
-            self._reserve.release()
-            self._forget(settled)
-
-    def _forget(self, settled: int) -> None:
+        """Forget what came after ``settled``: the entries are again what the log before says."""
         with self._translated("written"), self._transaction():
             graphs = self._writer.execute("SELECT graph FROM log WHERE generation > ?", (settled,)).fetchall()
             self._writer.execute("DELETE FROM log WHERE generation > ?", (settled,))
@@ -198,13 +184,13 @@ class ChangeLog:
             self._writer.execute(_PRUNE, (until,))
 
     def sweep(self, after: tuple[int, str], limit: int, settled: int) -> tuple[int, str] | None:
-        """Delete, of the ``limit`` rows after ``after`` that were given up, those that are not the last of a graph.
+        """Delete, of the ``limit`` rows after ``after`` that were given up and are in the engine, those that are not the last of a graph.
 
         Returns the last row looked at, None when there is none beyond. The engine holds all up to ``settled``.
         """
         with self._translated("written"), self._transaction():
-            self._writer.execute(_SETTLE, (settled,))  # no entry is taken back to a row that goes here
-            rows = self._writer.execute(_SELECT_PRUNED, (*after, limit)).fetchall()
+            self._writer.execute(_SETTLE, (settled,))
+            rows = self._writer.execute(_SELECT_PRUNED, (*after, settled, limit)).fetchall()
             self._writer.executemany(_DELETE_LOG, [(generation, graph) for generation, graph, last in rows if not last])
         return (rows[-1][0], rows[-1][1]) if len(rows) == limit else None
 
@@ -238,7 +224,7 @@ class ChangeLog:
         return (int(pages) - int(free)) * int(size)
 
     def in_doubt(self) -> list[LogEntry]:
-        """Return the rows of the last batch, unless it is known to be settled."""
+        """Return the changes that the engine is not known to hold, oldest first."""
         return [_log_entry(row) for row in self._read(_SELECT_IN_DOUBT)]
 
     def entry(self, graph: str) -> GraphEntry | None:

@@ -21,43 +21,15 @@ _COARSEST = 2_100_000_000  # nanoseconds between two ticks of a file system's cl
 
 def unavailable(what: str, error: Exception) -> StoreUnavailable:
     """Say that something failed for want of the disk: ``StoreFull`` when there is no room (the engine tells it in words only)."""
-    full = getattr(error, "errno", None) in _FULL or any(os.strerror(each) in str(error) for each in _FULL)
-    if full or "disk is full" in str(error):
-        return StoreFull(
-            f"{what}: {error}", hint="make room on the disk of the store's directory; writing goes on by itself then"
-        )
+    is_full = getattr(error, "errno", None) in _FULL or any(os.strerror(each) in str(error) for each in _FULL)
+    if is_full or "disk is full" in str(error):
+        return full(f"{what}: {error}")
     return StoreUnavailable(f"{what}: {error}", hint="check the permissions and the disk of the store's directory")
 
 
-class Reserve:
-    """Room on a disk, held as a file at ``path``, for what must still be written when the disk is full."""
-
-    def __init__(self, path: Path, size: int) -> None:
-        self._path = path
-        self._size = size
-        self._held = False
-
-    def hold(self) -> None:
-        """Take the room, unless it is held; raises ``StoreFull`` when there is none."""
-        if self._held:
-            return
-        try:
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                os.posix_fallocate(file, 0, self._size)
-            finally:
-                os.close(file)
-        except OSError as error:
-            raise unavailable(f"the store's {self._path.name} cannot be held", error) from error
-        self._held = True
-
-    def release(self) -> None:
-        """Give the room up, for the one who asks next."""
-        self._held = False
-        try:
-            self._path.unlink(missing_ok=True)
-        except OSError as error:
-            raise unavailable(f"the store's {self._path.name} cannot be released", error) from error
+def full(message: str) -> StoreFull:
+    """Say that there is no room, and what to do."""
+    return StoreFull(message, hint="make room on the disk of the store's directory; writing goes on by itself then")
 
 
 class Wal:

@@ -1,11 +1,8 @@
 """The embedded store: Oxigraph on disk, one writer, a change log beside it. Implements ``kg.store.protocol.Store``.
 
-The directory holds ``quads/`` (the engine's RocksDB), ``changes.sqlite`` (``kg.store.changes``), ``lock`` (the pid of the
-process that has it open) and, while an export runs, ``checkpoints/``. How it is written is the business of ``kg.store.writer``; a crash
-at any moment is settled when the store is opened.
-
-Many new graphs at once are bulk-loaded: each graph appears whole, but a query that runs meanwhile may see some of them and not yet
-others; a crash takes all of them back.
+The directory holds ``changes.sqlite`` (``kg.store.changes``: all that was written), ``quads/`` (the engine's RocksDB, which follows it),
+``lock`` (the pid of the process that has it open) and, while an export runs, ``checkpoints/``. How it is written is the business of
+``kg.store.writer`` and ``kg.store.applying``; after a crash at any moment the engine is brought up to the log when the store is opened.
 """
 
 from __future__ import annotations
@@ -161,6 +158,7 @@ class EmbeddedStore:
     def _lines(self, entry: GraphEntry) -> Lines:
         lines = self._recent.get(entry.digest)
         if lines is None:
+            self._writer.applier.reach(entry.generation)
             lines = self._engine.lines(entry.graph)
             if digest(lines) == entry.digest:  # else a write came between, and _settled looks again
                 self._recent.keep(entry.digest, lines)
@@ -184,8 +182,6 @@ class EmbeddedStore:
             if self._writer.batches == batches:  # none has begun since; one that was under way writes other graphs
                 return found
         with self._writer.lock:
-            if graph in self._writer.in_flight:
-                raise _in_doubt(graph)
             return look(graph)
 
     def entries(
@@ -195,8 +191,6 @@ class EmbeddedStore:
         found = self._changes.entries(owner=owner, prefix=prefix, after=after, limit=limit)
         if self._writer.in_flight or any(each.generation > self.generation for each in found):
             with self._writer.lock:
-                if self._writer.in_flight:
-                    raise _in_doubt("some graph")
                 return self._changes.entries(owner=owner, prefix=prefix, after=after, limit=limit)
         return found
 
@@ -210,6 +204,7 @@ class EmbeddedStore:
 
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
         """Run one of our own SELECTs over the union of all graphs; a variable in ``values`` is in every row too."""
+        self._applied()
         with translated("read"):
             return querying.look_up(self._engine.store, query, values or {})
 
@@ -237,7 +232,8 @@ class EmbeddedStore:
                 query, media_type=media_type, dataset=dataset, base=base, visible=visible, timeout=timeout
             )
             return asking.answer(question)
-        engine, generation = self._engine.store, self.generation
+        generation = self._applied()
+        engine = self._engine.store
         chosen = choose(query, dataset, base, visible and self._listed(visible))
         stream = Stream(querying.work(engine, chosen, media_type, base))
         self._streams.add(stream)
@@ -265,12 +261,10 @@ class EmbeddedStore:
 
         ``quads``, which must not exist, becomes the checkpoint and remains; else it is a temporary one.
         """
-        self._mended()
         folder = self.scratch()
         try:
             with self._writer.lock:
-                if self._writer.in_flight:
-                    raise _in_doubt("some graph")
+                self._applied()
                 generation, frozen = self.generation, self._changes.frozen()
                 self._engine.backup(quads or folder / "quads")
             with closing(Snapshot(generation, quads or folder / "quads", frozen)) as snapshot:
@@ -296,19 +290,19 @@ class EmbeddedStore:
         Returns a generation that the copy holds; it may hold later ones too, in part where a bulk load is under way. Replaying
         all deltas after it makes the copy what the store is. Writers are not held up.
         """
-        self._mended()
-        generation = self.generation
+        generation = self._applied()
         self._engine.backup(folder)
         return generation
 
-    def _mended(self) -> None:
-        """Have a failed engine opened again, as the next write would; raises while the disk does not allow it."""
-        if self._engine.failed:
-            self._writer.apply(())
+    def _applied(self) -> int:
+        """Wait until the engine holds what has been written; raises while the disk does not allow it. Returns the generation."""
+        generation = self.generation
+        self._writer.applier.reach(generation)
+        return generation
 
     def optimize(self) -> None:
         """Merge the engine's files: about a second for a million quads; others read and write meanwhile."""
-        self._mended()
+        self._applied()
         self._engine.flush()
         self._engine.optimize()
 
@@ -356,13 +350,6 @@ def _wanted(write: GraphWrite) -> Wanted:
         return Wanted(write, None, None)
     lines = canonical(write.lines, write.graph)
     return Wanted(write, lines, digest(lines))
-
-
-def _in_doubt(what: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the disk refused the last write of {what}, and refuses to take it back",
-        hint="make room on the disk of the store's directory, or its directory writable, and write again",
-    )
 
 
 def _claim(directory: Path) -> int:

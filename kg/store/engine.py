@@ -48,6 +48,12 @@ class Engine:
         """Size of the write-ahead log after the last sync."""
         return self._wal.size
 
+    def free_bytes(self) -> int:
+        """Return the room that is left on its disk."""
+        with translated("written"):
+            found = os.statvfs(self.folder)
+        return found.f_bavail * found.f_frsize
+
     # -- writing ------------------------------------------------------------------------------------------------------
     def update(self, text: str) -> None:
         """Run a ground update as one transaction; ``sync`` makes it durable."""

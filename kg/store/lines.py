@@ -1,7 +1,8 @@
 """Lines that a writer sends, made certain: legal statements, in the one form in which the engine will give them back.
 
 The store builds update text from lines and hashes them, so a line that is not canonical would be an injection or a digest
-that never matches. Producers write canonical lines already; this is the border that makes sure.
+that never matches; and a write is acknowledged before the engine sees it, so what passes here must be what the engine takes. Producers
+write canonical lines already; this is the border that makes sure.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from kg.errors import InvalidDocument
 from kg.store.protocol import Lines
 
 _IRI = r'<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*+>'
+# Legal for sure, and nearly all are so; the engine is asked about every other one. (RFC 3986, without IP literals in brackets.)
+_REST = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
+_MORE = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]++|%[0-9A-Fa-f]{2})*+"
+_SURE_IRI = (
+    rf"<(?:https?://[A-Za-z0-9.-]++(?::[0-9]{{1,5}})?+(?:/{_REST})?+|urn:[A-Za-z0-9][A-Za-z0-9-]*+:{_REST})"
+    rf"(?:\?{_MORE})?+(?:#{_MORE})?+>"
+)
 _TEXT = r'"(?:[^"\\\x00-\x1f\x7f]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F)*+"'
 _BLANK = r"_:[A-Za-z0-9]{1,64}"  # as kg.rdf labels them
 _LINE = re.compile(rf"(?:{_IRI}|{_BLANK}) {_IRI} (?:{_IRI}|{_BLANK}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
@@ -30,7 +38,8 @@ _CERTAIN = re.compile(
 SURE_LITERAL = rf"(?:{_TEXT}(?= )|{_CERTAIN.pattern})"
 """Matches a literal, before a space, that stands in the engine's own form for sure."""
 # A whole graph at once: nearly all are so, and one search is quicker than one for each line.
-_GRAPH = re.compile(rf"(?:{_IRI} {_IRI} (?:{_IRI}|{SURE_LITERAL}) \.\n)*+")
+_GRAPH = re.compile(rf"(?:{_SURE_IRI} {_SURE_IRI} (?:{_SURE_IRI}|{SURE_LITERAL}) \.\n)*+")
+_IRIS = re.compile(_IRI)
 
 
 def canonical(lines: Lines, graph: str) -> Lines:
@@ -47,11 +56,21 @@ def canonical(lines: Lines, graph: str) -> Lines:
                 hint="check its IRIs, and the labels of its blank nodes",
             )
         literal, datatype = match[1], match[2]
+        for iri in _IRIS.findall(line if literal is None else line[: match.start(1)] + (datatype or "")):
+            _make_sure(iri)
         if literal is None or (datatype is None and literal.endswith('"')):
             continue
         if (datatype is None or datatype.startswith(_XSD)) and (form := kept(literal)) != literal:
             changed[line] = f"{line[: match.start(1)]}{form} ."
     return (lines - changed.keys()) | frozenset(changed.values()) if changed else lines
+
+
+@lru_cache(maxsize=65_536)
+def _make_sure(iri: str) -> None:
+    try:
+        ox.NamedNode(iri[1:-1])
+    except ValueError as error:
+        raise InvalidDocument("a statement is not legal RDF: one of its IRIs is malformed") from error
 
 
 def kept(literal: str) -> str:

@@ -1,7 +1,8 @@
 """How far back the change log reaches: what is older, or more than fits, is given up step by step, beside writing.
 
 A *pass* says durably up to which generation the log tells nothing any more (``Store.log`` refuses it from then on), then goes through those
-rows a few at a time and deletes what is not the last row of a graph that is there: that one is needed to take a write back. A graph
+rows a few at a time and deletes what is not the last row of a graph that is there, once the engine holds it: till then the rows tell
+what to do after a crash. A graph
 that is written later leaves its old last row to the next pass. What a follower has not read yet is never given up.
 """
 
@@ -47,8 +48,8 @@ class Pruning:
         # A pass that an earlier life did not end is gone through again.
         self._place: tuple[int, str] | None = (0, "") if changes.pruned() else None
 
-    def step(self, settled: int, written: int) -> None:
-        """Do a little after a write of ``written`` rows; the engine holds all up to ``settled``, and nothing is in doubt.
+    def step(self, newest: int, settled: int, written: int) -> None:
+        """Do a little after a write of ``written`` rows up to the generation ``newest``; the engine holds all up to ``settled``.
 
         Raises ``StoreUnavailable`` when the disk does; the next step tries again.
         """
@@ -56,28 +57,28 @@ class Pruning:
         if self._written < EVERY:
             return
         self._written -= EVERY
-        if self._place is None and not self._begun(settled):
+        if self._place is None and not self._begun(newest, settled):
             self._written = 0
             return
         self._place = self._changes.sweep(self._place or (0, ""), STEP, settled)
 
-    def _begun(self, settled: int) -> bool:
+    def _begun(self, newest: int, settled: int) -> bool:
         """Begin a pass if there is anything to give up."""
         if self._kept is None:
             return False
         pruned = self._changes.pruned()
-        until = max(self._too_old(self._kept.age, pruned, settled), self._too_much(self._kept.size, pruned, settled))
-        until = min(until, settled - 1, self.needed() if self.needed else settled)
+        until = max(self._too_old(self._kept.age, pruned, newest), self._too_much(self._kept.size, pruned, newest))
+        until = min(until, newest - 1, self.needed() if self.needed else newest)
         if until <= pruned:
             return False
         self._changes.give_up(until, settled)
-        log.debug("log_pruned", oldest=until + 1, newest=settled)
+        log.debug("log_pruned", oldest=until + 1, newest=newest)
         return True
 
-    def _too_old(self, age: timedelta, pruned: int, settled: int) -> int:
+    def _too_old(self, age: timedelta, pruned: int, newest: int) -> int:
         """Find the newest generation that is too old, by halving: times grow with generations."""
         before = self._clock() - age
-        low, high = pruned, settled
+        low, high = pruned, newest
         while low < high:
             middle = (low + high + 1) // 2
             if self._changes.written_at(middle) < before:
@@ -86,6 +87,6 @@ class Pruning:
                 high = middle - 1
         return low
 
-    def _too_much(self, size: int, pruned: int, settled: int) -> int:
+    def _too_much(self, size: int, pruned: int, newest: int) -> int:
         used = self._changes.used_bytes()
-        return pruned if used <= size else settled - int((settled - pruned) * _ROOM * size / used)
+        return pruned if used <= size else newest - int((newest - pruned) * _ROOM * size / used)

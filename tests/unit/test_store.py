@@ -9,7 +9,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,13 @@ from kg.errors import (
     StoreUnavailable,
     UnsupportedSyntax,
 )
-from kg.rdf import digest
-from kg.store import writer
+from kg.store import applying, writer
+from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
 from kg.store.durability import Wal
 from kg.store.embedded import EmbeddedStore
-from kg.store.engine import Engine, translated
 from kg.store.protocol import GraphWrite, Store, Written
-from kg.store.writer import Batch, Writer
+from kg.store.writer import Batch
 from tests.store_behaviours import (
     BEHAVIOURS,
     JSON,
@@ -129,70 +127,9 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
         EmbeddedStore(tmp_path / "file")
 
 
-def refusing(method: str, error: Exception) -> Callable[..., None]:
-    """Make a method of the engine that fails as the real one does when the disk refuses."""
-
-    def refuse(self: Engine, *_: object) -> None:
-        with self._writing(), translated("written"):
-            raise error
-
-    return refuse
-
-
-def test_a_failed_commit_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the engine refuses, nothing was written, and the next write goes through."""
-    store.apply([write(A, 1)])
-    with monkeypatch.context() as patched:
-        patched.setattr(Engine, "update", refusing("update", OSError(28, "No space left on device")))
-        with pytest.raises(StoreFull, match="No space left"):
-            store.apply([write(A, 2), write(B, 1)])
-
-    assert (store.generation, len(store.log(0))) == (1, 1)
-    assert store.read(A).lines == {line(A, 1)}
-    assert store.read(B) is None
-    assert store.apply([write(A, 3)])[0].generation == 2
-
-
-def test_a_failed_sync_is_made_good_by_opening_the_engine_again(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A commit that may not be on the disk is acknowledged only once the engine has written it anew; followers start over."""
-    deltas: list[Delta] = []
-    store.follow_deltas(deltas.append)
-    with monkeypatch.context() as patched:
-        patched.setattr(Engine, "sync", refusing("sync", OSError(5, "Input/output error")))
-        (written,) = store.apply([write(A, 1)])
-
-    assert (written.outcome, written.generation, store.generation) == ("created", 1, 1)
-    assert [(each.generation, each.graphs, each.bulk) for each in deltas] == [(1, (A,), True)]
-    assert store.apply([write(B, 1)])[0].generation == 2
-
-
-def test_an_engine_that_cannot_be_opened_again_stops_writing(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is in doubt is neither acknowledged nor shown nor built upon, until the engine opens; then it is settled."""
-    store.apply([write(B, 1)])
-    with monkeypatch.context() as patched:
-        patched.setattr(Engine, "sync", refusing("sync", OSError(5, "Input/output error")))
-        patched.setattr(Engine, "reopen", refusing("reopen", OSError(5, "Input/output error")))
-        for _ in range(2):
-            with pytest.raises(StoreUnavailable, match="Input/output"):
-                store.apply([write(A, 1)])
-        with pytest.raises(StoreUnavailable, match="refused the last write"):
-            store.read(A)
-        with pytest.raises(StoreUnavailable, match="refused the last write"):
-            store.entries()
-        assert store.read(B).lines == {line(B, 1)}
-        assert [each.generation for each in store.log(0)] == [1]
-
-    assert store.apply([write(A, 2)])[0].generation == 3
-    assert [each.generation for each in store.log(0)] == [1, 2, 3]
-
-
 def test_the_engines_log_is_flushed_when_large(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write-ahead log does not grow for ever."""
-    monkeypatch.setattr("kg.store.writer.FLUSH_BYTES", 64 * 1024)
+    monkeypatch.setattr("kg.store.applying.FLUSH_BYTES", 64 * 1024)
 
     largest = 0
     for number in range(200):
@@ -263,22 +200,24 @@ def test_a_graph_asked_for_twice_waits_for_the_next_batch(store: EmbeddedStore) 
 
 
 def test_a_refused_write_leaves_its_batch_alone(store: EmbeddedStore) -> None:
-    """An owner, a precondition or a statement that the engine refuses is the error of that write only."""
+    """An owner or a precondition is the error of that write only."""
     store.apply([write(B, 1, owner="dump")])
-    illegal = GraphWrite(f"{A}4", frozenset({f"<{A}4> <http://p> <http://[> ."}), "user")
-    found = gathered(
-        store, [write(A, 1)], [write(B, 2)], [write(f"{A}2", 1, expected="0" * 32)], [illegal], [write(f"{A}3", 1)]
-    )
+    found = gathered(store, [write(A, 1)], [write(B, 2)], [write(f"{A}2", 1, expected="0" * 32)], [write(f"{A}3", 1)])
 
-    assert [type(each) for each in found] == [list, GraphOwned, PreconditionFailed, InvalidDocument, list]
+    assert [type(each) for each in found] == [list, GraphOwned, PreconditionFailed, list]
     assert [each.generation for each in store.log(2)] == [3, 4]
     assert {each.graph for each in store.entries()} == {A, B, f"{A}3", f"{A}/hold"}
+
+
+def full(*_: object) -> None:
+    """Refuse as SQLite does."""
+    raise sqlite3.OperationalError("database or disk is full")
 
 
 def test_a_full_disk_fails_every_write_of_the_batch(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each caller gets an error of its own, and nothing of the batch is there."""
     with monkeypatch.context() as patched:
-        patched.setattr(Engine, "update", refusing("update", OSError(28, "No space left on device")))
+        patched.setattr(ChangeLog, "_insert_texts", full)
         found = _failing(store, [write(A, 1)], [write(B, 1)])
 
     assert [type(each) for each in found] == [StoreFull, StoreFull]
@@ -321,25 +260,6 @@ def test_batches_are_told_to_observers(store: EmbeddedStore) -> None:
     assert all(0 < each.seconds[0] < 30 for each in batches)
 
 
-def test_a_store_of_the_first_format_is_taken_over(tmp_path: Path) -> None:
-    """A directory that the format before was killed in opens, with only its last generation in doubt."""
-    store = EmbeddedStore(tmp_path)
-    for number in range(3):
-        store.apply([write(A, number)])
-    store.close()
-    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
-        log.executescript("PRAGMA user_version = 1; UPDATE settled SET generation = 0")
-        log.execute(
-            "INSERT INTO log VALUES (4, ?, 'user', ?, 'never', '2026-11-27T12:00:00+00:00')", (A, digest({line(A, 2)}))
-        )
-        log.commit()
-
-    again = EmbeddedStore(tmp_path)
-    assert again.generation == 3
-    assert again.read(A).lines == {line(A, 2)}
-    again.close()
-
-
 # -- bulk -----------------------------------------------------------------------------------------------------------------------
 
 
@@ -351,7 +271,7 @@ def many(count: int, value: object = 1) -> list[GraphWrite]:
 def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bulk load of several chunks, mixed with a replacement and a removal, is one write like any other."""
     monkeypatch.setattr(writer, "BULK", 5)
-    monkeypatch.setattr(writer, "CHUNK", 3)
+    monkeypatch.setattr(applying, "CHUNK", 3)
     store.apply([write(A, 1), write(B, 1)])
     results = store.apply([*many(10), write(A, 2), remove(B)])
 
@@ -361,33 +281,6 @@ def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: p
         A: {line(A, 2)},
         **{each.graph: each.lines for each in many(10)},
     }
-
-
-def test_a_bulk_load_that_was_cut_is_taken_back(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the process dies between two chunks, opening the store removes the first and forgets the write."""
-    monkeypatch.setattr(writer, "BULK", 5)
-    monkeypatch.setattr(writer, "CHUNK", 3)
-    store.apply([write(A, 1)])
-    load = Engine.load
-
-    def cut(self: Engine, quads: bytes) -> None:
-        if b"p9" in quads:
-            raise OSError(28, "No space left on device")
-        load(self, quads)
-
-    monkeypatch.setattr(Engine, "load", cut)
-    monkeypatch.setattr(Writer, "_take_back", lambda _: None)  # as if the process had died
-    with pytest.raises(OSError, match="No space"):
-        store.apply([*many(10), write(A, 2)])
-    monkeypatch.undo()
-    directory = store.directory
-    store.close()  # nothing was settled
-
-    again = EmbeddedStore(directory)
-    assert [each.graph for each in again.entries()] == [A]
-    assert values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["1"]
-    assert again.apply(many(10))[0].generation == 2
-    again.close()
 
 
 # -- querying -------------------------------------------------------------------------------------------------------------------

@@ -128,14 +128,14 @@ READ_ONLY = """
 import os, sys
 from pathlib import Path
 from kg.errors import StoreUnavailable
-from kg.store import writer
+from kg.store import applying
 from kg.store.embedded import EmbeddedStore
 from tests.killing import agree
 from tests.unit.test_store_disk import whole, write
 
 if os.geteuid() == 0:  # root may write anywhere
     os.setgid(65534), os.setuid(65534)
-writer.FLUSH_BYTES = 256 * 1024
+applying.FLUSH_BYTES = 256 * 1024
 directory = Path(sys.argv[1])
 store = EmbeddedStore(directory / "store")
 folders = [directory / "store", directory / "store" / "quads"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kg.errors import GraphOwned, PreconditionFailed
 from kg.rdf import digest
-from kg.store import writer
+from kg.store import applying, writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import ANY, GraphWrite, Lines
 
@@ -97,7 +97,7 @@ def test_any_sequence_of_writes_leaves_what_the_model_says(
     model = Model(generation=began)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(writer, "BULK", bulk)
-        patched.setattr(writer, "CHUNK", 2)
+        patched.setattr(applying, "CHUNK", 2)
         for batch in batches:
             writes = []
             for name, lines, owner, expected in batch:

@@ -16,7 +16,6 @@ from kg.indexing import Index
 from kg.iris import Iris
 from kg.store import backups, pruning
 from kg.store.embedded import EmbeddedStore
-from kg.store.engine import Engine
 from kg.store.protocol import GraphWrite
 from kg.store.pruning import Kept
 from tests.killing import agree
@@ -76,6 +75,7 @@ def busy(store: EmbeddedStore, writes: int, graphs: int = 7) -> None:
     while (number := store.generation) < begin + writes:
         there = store.entry(name(number % graphs)) is not None
         store.apply([write(number % graphs, None if there and number % 5 == 4 else number)])
+        store._applied()  # till then a row is not deleted
     quiet(store)
 
 
@@ -132,6 +132,7 @@ def test_too_many_bytes_shorten_the_log_before_its_time(tmp_path: Path, small_st
     with closing(EmbeddedStore(tmp_path, kept=Kept(timedelta(days=7), 96 << 10))) as store:
         for number in range(30):
             store.apply([write(n, f"{number} {n}") for n in range(50)])
+            store._applied()
         quiet(store)
         assert store._changes.used_bytes() < 130 << 10
         assert 1 < store.oldest <= 30
@@ -179,28 +180,6 @@ def test_pruning_goes_on_where_it_ended_when_the_store_is_opened_again(
         assert store.oldest == oldest
         assert rows(store) <= 100 - oldest + 1 + 7
         agree(store)
-
-
-def test_a_failed_write_is_taken_back_to_a_row_before_the_log(
-    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The entry of a graph at rest is again what it was, though the log tells nothing of that time."""
-    store.apply([write(99, "rest")])
-    entry = store.entry(name(99))
-    busy(store, 100)
-    assert store.oldest > 1
-
-    def refuse(*_: object) -> None:
-        raise StoreUnavailable("no")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Engine, "update", refuse)
-        with pytest.raises(StoreUnavailable):
-            store.apply([write(99, "never"), write(98, "never")])
-    assert store.entry(name(99)) == entry
-    assert store.entry(name(98)) is None
-    busy(store, 10)
-    agree(store)
 
 
 def test_a_disk_that_refuses_to_prune_does_not_refuse_to_write(

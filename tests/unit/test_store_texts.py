@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kg.checking import check
-from kg.errors import StoreUnavailable
 from kg.iris import Iris
 from kg.store import writer
 from kg.store.embedded import EmbeddedStore
@@ -93,30 +92,13 @@ def test_graphs_are_read_without_the_engine(directory: Path, reads: list[str]) -
 
 @pytest.mark.parametrize("spoiling", ["UPDATE texts SET digest = 'of another'", "DELETE FROM texts"])
 def test_the_engine_is_asked_where_no_text_of_the_digest_is(directory: Path, reads: list[str], spoiling: str) -> None:
-    """A store of before, or one whose writes were taken back, reads and writes as ever."""
+    """A store of before reads and writes as ever."""
     spoil(directory, spoiling)
     with closing(EmbeddedStore(directory)) as store:
         assert held(store, 1) == said(1, "second")
         put(store, "third", 5)
         assert held(store, 5) == said(5, "third")
     assert reads == [name(1), name(5)]
-
-
-def test_a_write_that_is_taken_back_leaves_what_was(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text of a write that the engine refused is never read."""
-
-    def refuse(engine: Engine, text: str) -> None:
-        engine.failed = True
-        raise StoreUnavailable("no room")
-
-    with closing(EmbeddedStore(directory)) as store:
-        with monkeypatch.context() as patch:
-            patch.setattr(Engine, "update", refuse)
-            with pytest.raises(StoreUnavailable):
-                put(store, "refused", 1)
-        assert held(store, 1) == said(1, "second")
-        put(store, "third", 1)
-        assert held(store, 1) == said(1, "third")
 
 
 def test_a_removed_graph_leaves_no_text(directory: Path) -> None:

@@ -1,0 +1,223 @@
+"""The engine follows the change log: what the log holds durably is applied to the engine by a thread of its own.
+
+A write is done once it stands in the log (``kg.store.writer``): that is one sync, and no wait for the engine, which takes ten times as
+long for a new graph. Who needs what the engine holds waits for the generation in question (``reach``), and writers wait while too much
+is pending. Several batches are applied as one, and many new graphs are bulk-loaded, at half the cost of an update; so while nobody needs
+the engine, it may stay behind for ``LINGER`` seconds. What a killed process did not apply is applied when the store is opened
+(``kg.store.recovery``).
+
+On a disk that is nearly full, nothing is accepted that the engine might have no room for: it then keeps up with every batch. When
+the disk fails the engine all the same, what is in the log stays there: the next who asks (a writer, a reader of the
+engine) has it tried again, and is told why not while that fails.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import structlog
+
+from kg.errors import DrumlinError, StoreUnavailable
+from kg.store.delta import Change, nquads, update_text
+from kg.store.durability import full
+from kg.store.engine import Engine
+
+ROOM = 200_000
+"""Statements that may be pending, about 40 MB."""
+LOADED = 128
+"""From this many new graphs on, they are bulk-loaded."""
+CHUNK = 4000
+"""Graphs in one bulk load: the engine's memory grows with it."""
+LINGER = 0.2
+"""Seconds that writes may be pending while nobody has needed the engine for ``_ASKED`` seconds."""
+FLUSH_BYTES = 8 << 20
+"""Size of the write-ahead log at which the engine's memory is written out as tables; at eight times that, it is waited for."""
+_ASKED = 1.0
+_STATEMENT = 1000  # bytes of disk that a statement may take at first
+_SPARE = 1 << 20  # bytes that are left for the files' own needs
+_OPTIMIZE_AFTER = 8 * CHUNK  # graphs that were bulk-loaded: their files slow point queries
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """What the writer changed, up to ``generation``."""
+
+    generation: int
+    changes: Sequence[Change]
+    update: str
+    statements: int
+
+
+class Applier:
+    """Applies batches to ``engine``, which holds all up to the generation ``applied``, until ``close``."""
+
+    def __init__(self, engine: Engine, applied: int) -> None:
+        self.applied = applied
+        """The generation up to which the engine holds everything, durably."""
+        self._engine = engine
+        self._moved = threading.Condition()
+        self._pending: deque[_Batch] = deque()
+        self._statements = 0
+        self._asked_at = 0.0
+        self._error: StoreUnavailable | None = None
+        self._again = False
+        self._closed = False
+        self._loaded = 0
+        self._tidying: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
+        self._thread.start()
+
+    @property
+    def pending(self) -> int:
+        """How many statements wait to be applied."""
+        return self._statements
+
+    def give(self, generation: int, changes: Sequence[Change], update: str) -> None:
+        """Have a batch applied that the log holds, after those given before; ``update`` says it as text, unless it is to be loaded."""
+        batch = _Batch(generation, changes, update, _statements(changes))
+        with self._moved:
+            self._pending.append(batch)
+            self._statements += batch.statements
+            if len(self._pending) == 1 or self._statements > ROOM:
+                self._moved.notify_all()
+
+    def make_room(self, changes: Sequence[Change]) -> None:
+        """Wait until a batch with ``changes`` may be recorded and given.
+
+        Raises ``StoreFull`` when the disk has no room for it, ``StoreUnavailable`` while it fails the engine.
+        """
+        if self._statements > ROOM or self._error or self._engine.failed:
+            self._wait(lambda: self._statements <= ROOM)
+        needed = _SPARE + _STATEMENT * _statements(changes)
+        if self._engine.free_bytes() < needed + _STATEMENT * self._statements:
+            self._wait(lambda: not self._pending)
+            if (free := self._engine.free_bytes()) < needed:
+                raise full(
+                    f"the store cannot be written: its disk has {free >> 10:,} KB left, and {needed >> 10:,} KB are needed"
+                )
+
+    def reach(self, generation: int) -> None:
+        """Wait until the engine holds ``generation``. Raises ``StoreUnavailable`` while the disk fails it."""
+        self._asked_at = time.monotonic()
+        if self.applied < generation or self._engine.failed:
+            self._wait(lambda: self.applied >= generation)
+
+    def _wait(self, true: Callable[[], bool]) -> None:
+        with self._moved:
+            if self._error or self._engine.failed:
+                self._again = True
+                self._moved.notify_all()
+                self._moved.wait_for(lambda: not self._again or self._closed)
+            self._moved.notify_all()
+            self._moved.wait_for(lambda: true() or self._error or self._closed)
+            if error := self._error:
+                raise type(error)(str(error), hint=error.hint, detail=error.detail) from error
+            if not true():
+                raise StoreUnavailable("the store is closed")
+
+    def close(self) -> None:
+        """Apply what is pending, unless the disk fails, then end."""
+        with self._moved:
+            self._closed = True
+            self._moved.notify_all()
+        self._thread.join()
+        if self._tidying:
+            self._tidying.join()
+
+    # -- the thread ---------------------------------------------------------------------------------------------------
+    def _run(self) -> None:
+        while (taken := self._next()) is not None:
+            error: StoreUnavailable | None = None
+            try:
+                self._apply(taken)
+            except StoreUnavailable as failure:
+                error = failure
+                log.warning("engine_behind", error=str(error), statements=self._statements)
+            except Exception as failure:  # the thread must outlive it; whoever needs the engine is told
+                log.exception("engine_refused", generation=taken[-1].generation if taken else None)
+                error = StoreUnavailable(f"the engine does not take what the change log holds: {failure}")
+            with self._moved:
+                self._error, self._again = error, False
+                if error is None:
+                    self._done(taken)
+                self._moved.notify_all()
+            self._tidy_when_due()
+
+    def _next(self) -> list[_Batch] | None:
+        """Wait for something to do: batches that touch different graphs, none to open a failed engine; None to end."""
+        with self._moved:
+            self._moved.wait_for(lambda: self._closed or self._again or (self._pending and not self._error))
+            if self._closed and (self._error or not self._pending):
+                return None
+            if not self._again:
+                self._moved.wait_for(self._urgent, LINGER)
+            taken: list[_Batch] = []
+            touched: set[str] = set()
+            for batch in self._pending:
+                graphs = {each.graph for each in batch.changes}
+                if len(touched) >= CHUNK or not touched.isdisjoint(graphs):
+                    break
+                taken.append(batch)
+                touched |= graphs
+            return taken
+
+    def _urgent(self) -> bool:
+        return self._closed or self._again or self._statements > ROOM or time.monotonic() - self._asked_at < _ASKED
+
+    def _done(self, taken: Sequence[_Batch]) -> None:
+        for batch in taken:
+            self._pending.popleft()
+            self._statements -= batch.statements
+            self.applied = batch.generation
+
+    # -- the engine ---------------------------------------------------------------------------------------------------
+    def _apply(self, taken: Sequence[_Batch]) -> None:
+        """Make the engine hold what some batches brought, durably. What a failure left half done may be done again."""
+        if self._engine.failed:
+            if self._tidying:
+                self._tidying.join()
+            self._engine.reopen()
+            log.info("engine_opened_again")
+        new = [each for each in chain.from_iterable(batch.changes for batch in taken) if each.loadable]
+        if len(new) >= LOADED or not all(batch.update for batch in taken):
+            for start in range(0, len(new), CHUNK):
+                self._engine.load(nquads(new[start : start + CHUNK]))
+            self._loaded += len(new)
+            update = update_text(each for batch in taken for each in batch.changes if not each.loadable)
+        else:
+            update = ";\n".join(batch.update for batch in taken)
+        if update:
+            self._engine.update(update)
+        self._engine.sync()
+
+    def _tidy_when_due(self) -> None:
+        """Keep the engine's files in shape, in a thread beside this one, which goes on unless the engine's log runs away."""
+        wal = self._engine.wal_bytes
+        if self._engine.failed or (wal < FLUSH_BYTES and self._loaded < _OPTIMIZE_AFTER):
+            return
+        if self._tidying and self._tidying.is_alive():
+            if wal < 8 * FLUSH_BYTES:
+                return
+            self._tidying.join()
+        self._tidying = threading.Thread(target=self._tidy, name="tidy", daemon=True)
+        self._tidying.start()
+
+    def _tidy(self) -> None:
+        try:
+            self._engine.flush()
+            if self._loaded >= _OPTIMIZE_AFTER:
+                self._loaded = 0
+                self._engine.optimize()
+        except DrumlinError as error:  # the next batch opens the engine again, or whoever needs it is told why not
+            log.warning("flush_failed", error=str(error))
+
+
+def _statements(changes: Sequence[Change]) -> int:
+    return sum(len(each.lines or ()) + 1 for each in changes)

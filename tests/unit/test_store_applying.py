@@ -1,0 +1,196 @@
+"""The engine follows what the log holds: an acknowledged write outlives whatever happens to the engine, and nothing runs away."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kg.errors import StoreFull, StoreUnavailable
+from kg.rdf import digest
+from kg.store import applying, writer
+from kg.store.changes import ChangeLog
+from kg.store.embedded import EmbeddedStore
+from kg.store.engine import Engine, translated
+from kg.store.protocol import GraphWrite
+from tests.store_behaviours import NOON, A, B, line, remove, values, write
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
+    """Open a store in a directory of its own."""
+    opened = EmbeddedStore(tmp_path / "store", clock=lambda: NOON)
+    yield opened
+    opened.close()
+
+
+def refusing(method: str, error: Exception) -> Callable[..., None]:
+    """Make a method of the engine that fails as the real one does when the disk refuses."""
+
+    def refuse(self: Engine, *_: object) -> None:
+        with self._writing(), translated("written"):
+            raise error
+
+    return refuse
+
+
+NO_ROOM = OSError(28, "No space left on device")
+BROKEN = OSError(5, "Input/output error")
+
+
+def test_an_acknowledged_write_outlives_an_engine_that_refuses(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the log, so it can be read; what follows is refused until the engine takes it, and then queries see all."""
+    store.apply([write(B, 1)])
+    store.optimize()
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "update", refusing("update", NO_ROOM))
+        assert store.apply([write(A, 1)])[0].generation == 2
+        with pytest.raises(StoreFull, match="No space left"):
+            values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")  # it would not see what was acknowledged
+        for _ in range(2):
+            with pytest.raises(StoreFull, match="No space left"):
+                store.apply([write(A, 2), write(B, 2)])
+        assert store.apply([write(A, 1)])[0].outcome == "unchanged"
+        with pytest.raises(StoreFull), store.snapshot():
+            pass
+        assert (store.read(A).lines, store.read(B).lines) == ({line(A, 1)}, {line(B, 1)})
+        assert [each.generation for each in store.log(0)] == [1, 2]
+
+    assert store.apply([write(A, 3)])[0].generation == 3
+    assert sorted(values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")) == ["1", "3"]
+
+
+def test_a_failed_sync_is_made_good_by_opening_the_engine_again(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What may not be on the disk does not count as applied; the engine is opened, and does it again."""
+    store.apply([write(B, 1)])
+    store.optimize()
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "sync", refusing("sync", BROKEN))
+        store.apply([write(A, 1)])
+        with pytest.raises(StoreUnavailable, match="Input/output"):
+            store.look_up("SELECT ?s { GRAPH ?s { ?s ?p ?o } }")
+        assert store._writer.applier.applied == 1
+
+    assert len(store.look_up("SELECT ?s { GRAPH ?s { ?s ?p ?o } }")) == 2
+    assert store._writer.applier.applied == 2
+
+
+def test_a_disk_that_refuses_the_log_refuses_the_write(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of a batch that could not be recorded was written, and the next write goes through."""
+    store.apply([write(A, 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(ChangeLog, "_insert_texts", raising(sqlite3.OperationalError("database or disk is full")))
+        with pytest.raises(StoreFull, match="disk is full"):
+            store.apply([write(A, 2), write(B, 1)])
+
+    assert (store.generation, len(store.log(0))) == (1, 1)
+    assert store.read(A).lines == {line(A, 1)}
+    assert store.read(B) is None
+    assert store.apply([write(A, 3)])[0].generation == 2
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    """Make a function that raises."""
+
+    def refuse(*_: object) -> None:
+        raise error
+
+    return refuse
+
+
+def test_nothing_is_accepted_that_the_disk_may_have_no_room_for(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is nearly full is said to be, with figures, before anything is written; a removal needs little."""
+    store.apply([write(A, 1), write(B, 1)])
+    with monkeypatch.context() as patched:
+        patched.setattr(Engine, "free_bytes", lambda _: 1100 << 10)
+        assert store.apply([remove(B)])[0].outcome == "removed"
+        with pytest.raises(StoreFull, match="1,100 KB left, and 1,513 KB are needed"):
+            store.apply([write(A, *range(500))])
+    assert store.apply([write(A, *range(500))])[0].generation == 3
+
+
+def test_an_engine_that_follows_late_holds_up_writers(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits to be applied is bounded, however fast one writes and however slow the engine is."""
+    monkeypatch.setattr("kg.store.applying.ROOM", 50)
+    monkeypatch.setattr("kg.store.applying.LINGER", 60.0)
+    for number in range(40):
+        store.apply([write(f"{A}{number}", *range(9))])
+        assert store._writer.applier.pending <= 60
+
+    assert store._writer.applier.applied >= 30
+
+
+def many(count: int, value: object = 1) -> list[GraphWrite]:
+    """Make many small graphs."""
+    return [write(f"https://kg.example/id/prod/bulk/pod/p{number}", value) for number in range(count)]
+
+
+def test_a_bulk_load_that_was_cut_is_done_again(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the process dies between two chunks, opening the store brings the engine up to what was acknowledged."""
+    monkeypatch.setattr(writer, "BULK", 5)
+    monkeypatch.setattr(applying, "CHUNK", 3)
+    store.apply([write(A, 1), write(B, 1)])
+    store.optimize()
+    load = Engine.load
+
+    def cut(self: Engine, quads: bytes) -> None:
+        if b"p9" in quads:
+            raise RuntimeError("killed")
+        load(self, quads)
+
+    monkeypatch.setattr(Engine, "load", cut)
+    store.apply([*many(10), write(A, 2), remove(B)])
+    with pytest.raises(StoreUnavailable, match="killed"):
+        store.optimize()
+    monkeypatch.undo()
+    directory = store.directory
+    store.close()
+
+    again = EmbeddedStore(directory)
+    assert len(again.entries()) == 11
+    assert sorted(values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")) == ["1"] * 10 + ["2"]
+    assert again.apply(many(10))[0].outcome == "unchanged"
+    again.close()
+
+
+def killed_in_format(directory: Path, version: int, before: str | None) -> None:
+    """Make a store as an earlier version left it that was killed in its fourth write, of ``A``, before the engine had it."""
+    with closing(EmbeddedStore(directory)) as store:
+        for number in range(3):
+            store.apply([write(A, number)])
+    with closing(sqlite3.connect(directory / "changes.sqlite")) as log, log:
+        settled = 0 if version == 1 else 3
+        log.executescript(
+            f"PRAGMA user_version = {version}; UPDATE settled SET generation = {settled}; DROP TABLE texts"
+        )
+        log.execute("INSERT INTO log VALUES (4, ?, 'user', ?, 'never', '2026-11-27T12:00:00+00:00')", (A, before))
+        log.execute("UPDATE graphs SET digest = 'never', generation = 4")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_store_of_an_earlier_format_is_taken_over(tmp_path: Path, version: int) -> None:
+    """What nobody was told of and cannot be had is taken back; all else is there."""
+    killed_in_format(tmp_path, version, digest({line(A, 2)}))
+
+    with closing(EmbeddedStore(tmp_path)) as again:
+        assert again.generation == 3
+        assert again.read(A).lines == {line(A, 2)}
+        assert again.apply([write(A, 4)])[0].generation == 4
+        assert values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["4"]
+
+
+def test_a_store_that_contradicts_itself_is_not_opened(tmp_path: Path) -> None:
+    """An engine that holds neither what was nor what is recorded, without a text to go by, is said to need a backup."""
+    killed_in_format(tmp_path, 3, "of something else")
+
+    with pytest.raises(StoreUnavailable, match="neither what it was before nor after"):
+        EmbeddedStore(tmp_path)
