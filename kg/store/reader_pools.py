@@ -23,8 +23,10 @@ SETS = 8
 """Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
 RESTING = 2.0
 """Seconds without a query, after which a reader is let go rather than fed with writes."""
+FLOOD = 128 * 1024
+"""Bytes of deltas between two looks, beyond which even the last reader is let go: a new one costs less than feeding it."""
 _LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
-_QUIET = 0.5  # seconds without a bulk write, after which replicas are renewed though nobody asks
+_QUIET = 0.5  # seconds without a flood of writes, after which replicas are renewed though nobody asks
 
 
 class Promise(Future[Reader]):
@@ -60,7 +62,8 @@ class Pools:
         self, generation: int, count: int, start: Callable[[Pool], None], errand: Callable[[Callable[[], None]], None]
     ) -> None:
         self._start, self._errand = start, errand
-        self._bulk_at = 0.0
+        self._flood_at = 0.0
+        self._told = 0  # bytes of deltas at the last look
         self.deltas = Deltas(generation)
         self.common = Pool(None, count, count)
         self.found: dict[Visible | None, Pool] = {None: self.common}
@@ -71,7 +74,7 @@ class Pools:
         """Take the next delta."""
         self.deltas.append(delta)
         if delta.bulk:
-            self._bulk_at = time.monotonic()
+            self._flood_at = time.monotonic()
 
     def of(self, visible: Visible | None) -> Pool:
         """Return the pool of a visible set, made when there is none; the one not asked for longest may give way."""
@@ -130,7 +133,7 @@ class Pools:
             pool.size = pool.most
         stale = {each for each in pool.readers if not self.deltas.reach(each.generation)}
         fresh = len(pool.readers - stale - pool.worn)
-        if not stale or pool.waiting or time.monotonic() - self._bulk_at > _QUIET:
+        if not stale or pool.waiting or time.monotonic() - self._flood_at > _QUIET:
             for _ in range(pool.size - fresh - pool.starting):
                 pool.starting += 1
                 self._start(pool)
@@ -140,8 +143,15 @@ class Pools:
                 self.forget(pool, reader, "worn" if reader in pool.worn else "stale")
 
     def rest(self, pool: Pool, now: float) -> None:
-        """Let go of readers that nobody has needed lately and that would have to be fed; the one asked last stays."""
-        for reader in sorted(pool.idle, key=lambda each: each.lent)[: len(pool.readers) - 1]:
+        """Let go of readers that nobody has needed lately and that would have to be fed; the one asked last stays, but in a flood."""
+        stay = 1
+        if pool is self.common:
+            if self.deltas.told - self._told > FLOOD:
+                self._flood_at, stay = now, 0
+            elif not pool.size and now - self._flood_at > _QUIET:
+                pool.size = 1
+            self._told = self.deltas.told
+        for reader in sorted(pool.idle, key=lambda each: each.lent)[: len(pool.readers) - stay]:
             if reader.generation < self.deltas.latest and now - reader.lent > RESTING:
                 pool.size = len(pool.readers) - 1
                 self.forget(pool, reader, "resting")

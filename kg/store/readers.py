@@ -3,7 +3,8 @@
 Every reader has a replica of the writer's quads: one checkpoint (hard links) per life, then the writer's deltas, sent along with its next
 query, or every ``TICK`` seconds while it is idle; never while it is busy, so that no query holds up a write. A query waits for
 nothing but a free reader, and sees all that was acknowledged before it came. A write costs a replica as much as the store itself, so
-readers that nobody needs go while there are writes: one stays, and the others come back with the first query that finds it busy.
+readers that nobody needs go while there are writes: one stays, and the others come back with the first query that finds it busy. In a
+flood of writes none stays: a query that comes then waits for a new one, as it would have to for the deltas.
 Two threads serve all: ``watch`` looks after readers (deadline, memory, priority, catching up), ``spawn`` starts and buries them,
 since both take their time.
 """

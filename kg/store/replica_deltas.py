@@ -18,6 +18,7 @@ class Deltas:
         self._bytes = 0
         self._forgotten = generation  # the newest generation whose delta is not kept
         self.latest = generation
+        self.told = 0  # bytes of all deltas
 
     def append(self, delta: Delta) -> None:
         """Take the next delta. A bulk one ends what replicas can replay."""
@@ -28,6 +29,7 @@ class Deltas:
             return
         self._kept.append(delta)
         self._bytes += len(delta.update)
+        self.told += len(delta.update)
         while self._bytes > LIMIT:
             oldest = self._kept.popleft()
             self._bytes -= len(oldest.update)

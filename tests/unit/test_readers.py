@@ -342,6 +342,35 @@ def test_readers_that_nobody_needs_go_while_there_are_writes(tmp_path: Path, mon
         served.store.close()
 
 
+def test_in_a_flood_of_writes_no_reader_is_fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one goes too; a query amid the flood is answered, freshly, and when it ends there is a reader again."""
+    monkeypatch.setattr(reader_pools, "FLOOD", 100)
+    served = Served(tmp_path)
+    flooding = threading.Event()
+
+    def flood() -> None:
+        for size in range(1, 10**6):
+            if flooding.is_set():
+                return
+            served.store.apply([put(6000, size % 50 + 1)])
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=flood)
+    try:
+        until(lambda: len(served.readers.pids) == 2)
+        monkeypatch.setattr(reader_pools, "RESTING", 0.0)
+        thread.start()
+        until(lambda: not served.readers.pids)
+        served.store.apply([put(6001, 3)])
+        assert len(served.rows(f"SELECT ?o {{ <{BASE}n6001> ?p ?o }}")) == 3
+        until(lambda: not served.readers.pids)
+    finally:
+        flooding.set()
+        thread.join()
+    until(lambda: len(served.readers.pids) == 1)
+    served.store.close()
+
+
 def test_closing_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     """Readers and replicas go with the store; a query that comes later is told so."""
     served = Served(tmp_path)
