@@ -114,8 +114,13 @@ async def body_of(request: Request, limit: int) -> bytes:
         received += chunk
         if len(received) > limit:
             await discard(sent)
-            raise TooLarge(f"the body has more than {limit:,} bytes, the limit here")
+            raise too_large(limit)
     return bytes(received)
+
+
+def too_large(limit: int) -> TooLarge:
+    """Say that a body has more than ``limit`` bytes."""
+    return TooLarge(f"the body has more than {limit:,} bytes, the limit here")
 
 
 async def discard(sent: AsyncIterator[bytes]) -> None:

@@ -133,6 +133,33 @@ def varying(headers: Headers) -> Headers:
     return [*others, (b"vary", b", ".join([*found, b"Accept-Encoding"]))]
 
 
+async def whole(status: int, headers: Headers, body: bytes, asked: Mapping[bytes, bytes]) -> tuple[Headers, bytes]:
+    """Return the headers and the body of a whole answer in the coding that a request with the headers ``asked`` wants."""
+    if status == 304:
+        return _recognised(headers, asked.get(b"if-none-match", b"")), body
+    if not _may_be_coded(headers):
+        return headers, body
+    headers = varying(headers)
+    accepted = asked.get(b"accept-encoding")
+    coding = None if accepted is None else wanted(accepted)
+    if coding is None or status in (204, 206) or len(body) < MINIMUM:
+        return headers, body
+    packed = compress(body, coding) if len(body) <= _INLINE else await _aside(compress, body, coding)
+    return coded_headers(headers, coding, len(packed)), packed
+
+
+def _recognised(headers: Headers, known: bytes) -> Headers:
+    """Return the headers of a 304 with the ETag in the form that the client holds, so that it finds what it has kept."""
+    return varying([(name, _listed(name, value, known)) for name, value in headers])
+
+
+def _listed(name: bytes, value: bytes, known: bytes) -> bytes:
+    if name.lower() != b"etag" or value.startswith(b"W/") or value in known:
+        return value
+    forms = (coded_tag(value, coding) for coding in CODINGS)
+    return next((form for form in forms if form in known), value)
+
+
 class Compression:
     """Compresses the answers of ``app`` (ASGI)."""
 
@@ -181,20 +208,13 @@ class _Answer:
     async def _start(self, message: Message) -> None:
         headers = message["headers"] = list(message.get("headers", ()))
         if message["status"] == 304:
-            message["headers"] = varying([(name, self._listed(name, value)) for name, value in headers])
+            message["headers"] = _recognised(headers, self._known)
         elif _may_be_coded(headers):
             message["headers"] = varying(headers)
             if self._coding and message["status"] not in (204, 206):
                 self._head = message
                 return
         await self._send(message)
-
-    def _listed(self, name: bytes, value: bytes) -> bytes:
-        """Return an ETag in the form that the client holds, so that it finds what it has kept."""
-        if name.lower() != b"etag" or value.startswith(b"W/") or value in self._known:
-            return value
-        forms = (coded_tag(value, coding) for coding in CODINGS)
-        return next((form for form in forms if form in self._known), value)
 
     async def _first(self, head: Message, message: Message) -> None:
         assert self._coding is not None

@@ -1,64 +1,140 @@
-"""``/subgraph/{id}`` without a framework: plain reads and writes are answered here, by the same functions as FastAPI's routes call.
+"""``/subgraph/{id}`` without a framework: plain reads and writes are answered in front of it, by the functions that FastAPI's routes call.
 
-FastAPI's routing, its injection and its thread for a request take 0.5 ms of processor time, more than reading a graph. What has a
-query string, and every other method, goes on to the routes, which also document all of it.
+FastAPI's routing, its injection, its middlewares and its thread for a request take 0.5 ms of processor time, more than reading a
+graph. What has a query string, and every other method, goes on to the routes, which also document all of it.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable, Mapping
+
+import structlog
 from fastapi import Request
 from starlette.responses import Response
 
+from api import bodies, compression
 from api.assembly import Parts
-from api.compression import Receive, Scope, Send
+from api.compression import Message, Receive, Scope, Send
 from api.hot import Application
-from api.problems import error_response
+from api.metrics import Metrics
+from api.negotiation import sent_syntax
+from api.problems import crash_response, error_response
+from api.request_ids import request_id
 from api.routes import subgraph
 from api.writing import beside
 from kg.errors import DrumlinError
 from kg.neighbourhood import Following
 
 _PREFIX = "/subgraph/"
+_ROUTE = "/subgraph/{id:path}"
 _BYTES_OF_LINE = 128  # about what writing a statement costs, as a document's size
+_AROUND = Following()
 
-
-class _Route:
-    """How the request is named in metrics."""
-
-    path = "/subgraph/{id:path}"
+Asked = Mapping[bytes, bytes]
+"""The headers of a request, those that came several times joined."""
 
 
 class Direct:
-    """Answers GET, HEAD, PUT and DELETE of one subgraph; passes everything else on (ASGI)."""
+    """Answers GET, HEAD, PUT and DELETE of one subgraph; passes everything else on (ASGI).
 
-    def __init__(self, app: Application, parts: Parts) -> None:
-        self._app, self._parts = app, parts
-        self._answers = {"GET": self._read, "HEAD": self._read, "PUT": self._put, "DELETE": self._delete}
+    ``around`` wraps what answers them: the application's own middlewares do not see them.
+    """
+
+    def __init__(
+        self, app: Application, parts: Parts, metrics: Metrics, around: Callable[[Application], Application]
+    ) -> None:
+        self._app, self._parts, self._metrics = app, parts, metrics
+        self._answers: Mapping[str, Callable[[Scope, Receive, Asked, str], Awaitable[Response]]] = {
+            "GET": self._read,
+            "HEAD": self._read,
+            "PUT": self._put,
+            "DELETE": self._delete,
+        }
+        self._answering = around(self._answer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or pass on."""
-        answer = self._answers.get(scope.get("method", ""))
-        if answer is None or scope["query_string"] or not scope["path"].startswith(_PREFIX):
-            await self._app(scope, receive, send)
-            return
-        scope["route"] = _Route
-        request = Request(scope, receive)
-        try:
-            response = await answer(request, subgraph.entity_id(request, scope["path"].removeprefix(_PREFIX)))
-        except DrumlinError as error:
-            response = error_response(request, error)
-        await response(scope, receive, send)
+        ours = scope["type"] == "http" and scope["method"] in self._answers and not scope["query_string"]
+        await (self._answering if ours and scope["path"].startswith(_PREFIX) else self._app)(scope, receive, send)
 
-    async def _read(self, request: Request, id: str) -> Response:
-        headers, store = request.headers, self._parts.store
-        wanted = subgraph.Wish(None, headers.get("accept"), headers.get("if-none-match"), Following(), None)
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began, status = time.perf_counter(), 500
+        asked = _headers(scope)
+        scope["request_id"] = id = request_id(asked.get(b"x-request-id"))
+        try:
+            response = await self._response(scope, receive, asked)
+            status = response.status_code
+            headers, body = await compression.whole(status, response.raw_headers, bytes(response.body), asked)
+            headers = [*headers, (b"x-request-id", id.encode())]
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
+        finally:
+            self._metrics.observe(scope["method"], _ROUTE, status, time.perf_counter() - began)
+
+    async def _response(self, scope: Scope, receive: Receive, asked: Asked) -> Response:
+        try:
+            id = subgraph.id_of(scope, scope["path"].removeprefix(_PREFIX))
+            return await self._answers[scope["method"]](scope, receive, asked, id)
+        except DrumlinError as error:
+            with structlog.contextvars.bound_contextvars(request_id=scope["request_id"]):
+                return error_response(Request(scope), error)
+        except Exception as error:  # noqa: BLE001 - what nobody expected is logged with its traceback
+            with structlog.contextvars.bound_contextvars(request_id=scope["request_id"]):
+                return crash_response(Request(scope), error)
+
+    async def _read(self, _: Scope, __: Receive, asked: Asked, id: str) -> Response:
+        store = self._parts.store
+        wanted = subgraph.Wish(None, _text(asked, b"accept"), _tags(asked, b"if-none-match"), _AROUND, None)
         name = self._parts.iris.root + subgraph.without_suffix(id)
         found = await beside(store, name, 0, lambda: subgraph.find(self._parts, id, wanted))
         size = _BYTES_OF_LINE * len(found.subgraph.lines)
         return await beside(store, name, size, lambda: subgraph.render(self._parts, found, wanted))
 
-    async def _put(self, request: Request, id: str) -> Response:
-        return await subgraph.replace(self._parts, request, id, subgraph.Sending.of(request.headers))
+    async def _put(self, scope: Scope, receive: Receive, asked: Asked, id: str) -> Response:
+        sent = subgraph.Sending(
+            _text(asked, b"content-type"),
+            _tags(asked, b"if-match"),
+            _tags(asked, b"if-none-match"),
+            _text(asked, b"prefer"),
+            _text(asked, b"accept"),
+        )
+        syntax = sent_syntax(sent.content_type)
+        data = await _body(scope, receive, asked, self._parts.settings.document_bytes)
+        return await subgraph.replace(self._parts, id, sent, syntax, data)
 
-    async def _delete(self, request: Request, id: str) -> Response:
-        return await subgraph.remove(self._parts, id, request.headers.get("if-match"))
+    async def _delete(self, _: Scope, __: Receive, asked: Asked, id: str) -> Response:
+        return await subgraph.remove(self._parts, id, _tags(asked, b"if-match"))
+
+
+def _headers(scope: Scope) -> Asked:
+    found: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        found[name] = found[name] + b"," + value if name in found else value
+    return found
+
+
+def _text(asked: Asked, name: bytes) -> str | None:
+    value = asked.get(name)
+    return None if value is None else value.decode("latin-1")
+
+
+def _tags(asked: Asked, name: bytes) -> str | None:
+    value = asked.get(name)
+    return None if value is None else compression.plain_tags(value).decode("latin-1")
+
+
+async def _body(scope: Scope, receive: Receive, asked: Asked, limit: int) -> bytes:
+    """Read a body: nearly always it is there, whole and plain."""
+    first = await receive()
+    if first["type"] == "http.request" and not first.get("more_body") and b"content-encoding" not in asked:
+        data: bytes = first.get("body", b"")
+        if len(data) > limit:
+            raise bodies.too_large(limit)
+        return data
+    pieces = iter([first])
+
+    async def again() -> Message:
+        return next(pieces, None) or await receive()
+
+    return await bodies.body_of(Request(scope, again), limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from api.problems import NotAcceptable
 from kg.errors import UnsupportedSyntax
@@ -82,8 +83,16 @@ def rdf_syntax(accept: str | None, wanted: str | None = None) -> tuple[Syntax, s
     if wanted:
         syntax = named(wanted)
         return syntax, syntax.media_type
+    return _known_syntax(accept) if len(accept or "") < _USUAL else _chosen_syntax(accept)
+
+
+def _chosen_syntax(accept: str | None) -> tuple[Syntax, str]:
     media_type = choose(accept, _RDF_OFFERED)
     return (JSONLD if media_type == "application/json" else syntax_named(media_type)), media_type
+
+
+_known_syntax = lru_cache(256)(_chosen_syntax)  # clients send few different headers, each again and again
+_USUAL = 256  # characters
 
 
 def named(wanted: str, offered: Sequence[Syntax] = SYNTAXES) -> Syntax:

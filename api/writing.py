@@ -7,6 +7,8 @@ threads that want Python's lock hold up the writer.
 from __future__ import annotations
 
 import asyncio
+import weakref
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -39,9 +41,10 @@ async def written(store: Store, graph: str, size: int, prepare: Callable[[], Pre
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
+    postbox = _postboxes.get(loop) or _postboxes.setdefault(loop, _Postbox(loop))
+
     def answered() -> None:
-        with suppress(RuntimeError):  # the server has ended, and nobody waits any more
-            loop.call_soon_threadsafe(_wake, done)
+        postbox.put(done)
 
     def ask() -> Callable[[], Written]:
         write, finish = prepare()
@@ -58,6 +61,25 @@ def _apply(store: Store, prepare: Callable[[], Prepared]) -> Written:
     return finish(store.apply([write])[0])
 
 
-def _wake(done: asyncio.Future[None]) -> None:
-    if not done.done():  # else the client has gone
-        done.set_result(None)
+class _Postbox:
+    """Wakes those who wait on one event loop: once for all writes of a batch, since each wake is a call of the system."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._told: deque[asyncio.Future[None]] = deque()
+
+    def put(self, done: asyncio.Future[None]) -> None:
+        """Tell from another thread that a write is done."""
+        self._told.append(done)
+        if len(self._told) == 1:  # else it was woken and has not emptied it yet
+            with suppress(RuntimeError):  # the server has ended, and nobody waits any more
+                self._loop.call_soon_threadsafe(self._empty)
+
+    def _empty(self) -> None:
+        while self._told:
+            done = self._told.popleft()
+            if not done.done():  # else the client has gone
+                done.set_result(None)
+
+
+_postboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Postbox] = weakref.WeakKeyDictionary()

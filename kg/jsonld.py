@@ -57,6 +57,10 @@ class _Context:
         self.terms_by_predicate: dict[tuple[str, bool], list[tuple[str, _Key]]] = {}
         for term, key in self.keys.items():
             self.terms_by_predicate.setdefault((key.predicate, key.reverse), []).append((term, key))
+        # The same few names again and again, in every graph that is written.
+        self.compact_iri = lru_cache(4096)(self._compact_iri)
+        self.vocabulary_name = lru_cache(4096)(self._vocabulary_name)
+        self.rank = lru_cache(4096)(self._rank)
 
     def _key(self, term: str, meaning: Mapping[str, Any], order: int) -> _Key:
         reverse = "@reverse" in meaning
@@ -77,7 +81,21 @@ class _Context:
         """Return a term's meaning; a name that is not a term is relative to the vocabulary."""
         return self.keys.get(term) or _Key(self.expand(term))
 
-    def compact_iri(self, iri: str) -> str:
+    def is_set(self, term: str) -> bool:
+        """Tell whether a term's value is a list even when there is one."""
+        key = self.keys.get(term)
+        return key is not None and key.is_set
+
+    def _rank(self, term: str) -> tuple[int, bool, str]:
+        """Return what puts terms into the context's order, names first among those that it does not have."""
+        return self.key(term).order, term != "name", term
+
+    def _vocabulary_name(self, iri: str) -> str:
+        """Write the value of a term of type ``@vocab``: without the vocabulary's IRI where that means the same."""
+        short = self.compact_iri(iri)
+        return short if self.expand(short) == iri and ":" not in short else iri
+
+    def _compact_iri(self, iri: str) -> str:
         """Write a predicate or class as shortly as the context allows without changing its meaning."""
         if iri.startswith(self.vocab):
             local = iri[len(self.vocab) :]
@@ -270,7 +288,7 @@ class _Writer:
         types: list[str] = []
         reverse = self._reverse(name)
         for predicate, value in self.statements.get(name, ()):
-            if (name, predicate, _node_name(value)) in self.reversed_ and value.kind != "literal":
+            if value.kind != "literal" and (name, predicate, _node_name(value)) in self.reversed_:
                 continue
             if predicate == _RDF_TYPE and value.kind == "iri":
                 types.append(self.context.compact_iri(value.value))
@@ -281,10 +299,9 @@ class _Writer:
         document: dict[str, Any] = {"id": name}
         if types:
             document["type"] = types[0] if len(types) == 1 else types
-        for term in sorted(content, key=lambda term: (self.context.key(term).order, term != "name", term)):
+        for term in sorted(content, key=self.context.rank):
             values = content[term]
-            key = self.context.keys.get(term)
-            document[term] = values if len(values) > 1 or (key and key.is_set) else values[0]
+            document[term] = values if len(values) > 1 or self.context.is_set(term) else values[0]
         return document
 
     def _reverse(self, name: str) -> dict[str, list[Any]]:
@@ -316,8 +333,7 @@ class _Writer:
             if key.coercion == "@id":
                 return name
             if key.coercion == "@vocab":
-                short = self.context.compact_iri(name)
-                return short if self.context.expand(short) == name and ":" not in short else name
+                return self.context.vocabulary_name(name)
             return {"id": name}
         if value.language:
             return {"@value": value.value, "@language": value.language}

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import pyoxigraph as ox
 
@@ -249,8 +249,7 @@ def digest(lines: Iterable[str]) -> str:
     return hashlib.blake2b("\n".join(sorted(lines)).encode(), digest_size=16).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(NamedTuple):
     """An RDF term taken apart: ``kind`` is iri, blank or literal; ``datatype`` is set for literals only."""
 
     kind: str
@@ -284,6 +283,10 @@ _UNESCAPE = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'
 def _object(text: str) -> Term:
     if text[0] != '"':
         return _resource(text)
+    return _known_literal(text) if len(text) < 256 else _new_literal(text)
+
+
+def _new_literal(text: str) -> Term:
     end = text.rfind('"')
     value, suffix = text[1:end], text[end + 1 :]
     if "\\" in value:
@@ -293,6 +296,9 @@ def _object(text: str) -> Term:
     if suffix[0] == "@":
         return Term("literal", value, _LANG_STRING, suffix[1:])
     return Term("literal", value, suffix[3:-1])
+
+
+_known_literal = lru_cache(maxsize=16_384)(_new_literal)
 
 
 def _unescape(text: str) -> str:

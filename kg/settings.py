@@ -161,7 +161,8 @@ class Settings(BaseSettings):
         (), description="Origins whose web pages may call the service (https://grafana.example, or *); none when empty."
     )
     require_if_match: bool = Field(
-        False, description="Refuse (428) a user's write to a graph without If-Match, If-None-Match or, in bulk, a digest."
+        False,
+        description="Refuse (428) a user's write to a graph without If-Match, If-None-Match or, in bulk, a digest.",
     )
     query_bytes: int = Field(1024 * 1024, ge=1024, description="Longest SPARQL text accepted, in bytes.")
 

@@ -135,12 +135,9 @@ class Subgraphs:
 
     def in_turn(self, write: GraphWrite) -> tuple[GraphWrite, Callable[[Written], Written]]:
         """Return a write as it is to be made now, and what tells its outcome: a tombstone counts as absent."""
-        gone = self._tombstone(write.graph)
-        if gone is None:
-            return write, _as_it_is
-        if write.expected is None:
+        if write.expected is None and (gone := self._tombstone(write.graph)) is not None:
             write = _expecting(write, gone.entry.digest)
-        return write, _as_created
+        return write, _told
 
     def patch(
         self,
@@ -213,13 +210,9 @@ class Subgraphs:
         return stored if stored and is_tombstone(stored.lines, iri) else None
 
 
-def _as_it_is(written: Written) -> Written:
-    return written
-
-
-def _as_created(written: Written) -> Written:
+def _told(written: Written) -> Written:
     """Tell of a write over a tombstone, which counts as absent."""
-    if written.outcome != "replaced":
+    if written.held is None or written.outcome != "replaced" or not is_tombstone(written.held, written.graph):
         return written
     return Written(written.graph, "created", written.digest, written.generation)
 

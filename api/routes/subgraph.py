@@ -7,7 +7,7 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import quote, unquote
@@ -18,6 +18,7 @@ from starlette.responses import Response
 
 from api import bodies, writing
 from api.assembly import Parts, parts
+from api.compression import Scope
 from api.negotiation import JSON_OFFERED, Reply, choose, rdf_syntax, sent_syntax
 from api.parameters import known_only
 from api.problems import NotAcceptable, unconditional
@@ -54,8 +55,13 @@ def entity_id(
     ],
 ) -> str:
     """Return the id as the client wrote it: the server has decoded the path, and ids are percent-encoded text."""
-    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
-    path = raw.partition(b"?")[0].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
+    return id_of(request.scope, id)
+
+
+def id_of(scope: Scope, id: str) -> str:
+    """Return the id as the client of a request (ASGI) wrote it, ``id`` when the path is another."""
+    raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1").removeprefix(scope.get("root_path", ""))
     written = re.sub(r"^/(?:subgraph|id|doc)/", "", path) or id
     # A full IRI or a short id may also come as one segment, its slashes encoded: then it is decoded once, as a whole.
     lower = written.lower()
@@ -242,11 +248,6 @@ class Sending:
     prefer: str | None
     accept: str | None
 
-    @classmethod
-    def of(cls, headers: Mapping[str, str]) -> Sending:
-        """Read the headers of a request."""
-        return cls(*map(headers.get, ("content-type", "if-match", "if-none-match", "prefer", "accept")))
-
 
 def sending(
     content_type: ContentType = None,
@@ -262,12 +263,12 @@ def sending(
 @router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
 async def put(id: EntityId, request: Request, service: Service, sent: Annotated[Sending, Depends(sending)]) -> Response:
     """Make the graph hold exactly what the body says. 201 when it was not there, else 204; the same content changes nothing."""
-    return await replace(service, request, id, sent)
-
-
-async def replace(service: Parts, request: Request, id: str, sent: Sending) -> Response:
-    """Make a graph hold exactly what the body of ``request`` says."""
     syntax, data = await _sent(request, service, sent.content_type)
+    return await replace(service, id, sent, syntax, data)
+
+
+async def replace(service: Parts, id: str, sent: Sending, syntax: Syntax, data: bytes) -> Response:
+    """Make a graph hold exactly what the document ``data`` says."""
     iri, reply = service.iris.expand(id), Reply.of(sent.prefer, sent.accept, syntax)
 
     def prepared() -> writing.Prepared:

@@ -279,8 +279,11 @@ class ChangeLog:
         return [_log_entry(row) for row in whole]
 
     def _read(self, query: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        with self._translated("read"), self._reading:
-            return self._reader.execute(query, tuple(values)).fetchall()
+        try:
+            with self._reading:
+                return self._reader.execute(query, tuple(values)).fetchall()
+        except sqlite3.Error as error:
+            raise self._unavailable("read", error) from error
 
     def frozen(self) -> sqlite3.Connection:
         """Return a connection that sees the log as it is now, whatever is written later."""
@@ -301,7 +304,10 @@ class ChangeLog:
         try:
             yield
         except sqlite3.Error as error:
-            raise unavailable(f"the change log {self._path.name} cannot be {what}", error) from error
+            raise self._unavailable(what, error) from error
+
+    def _unavailable(self, what: str, error: sqlite3.Error) -> StoreUnavailable:
+        return unavailable(f"the change log {self._path.name} cannot be {what}", error)
 
 
 def _row(change: LogEntry) -> tuple[Any, ...]:

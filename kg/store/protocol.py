@@ -58,12 +58,16 @@ class GraphWrite:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of one ``GraphWrite``; ``digest`` is None when the graph does not exist afterwards."""
+    """What became of one ``GraphWrite``.
+
+    ``digest`` is None when the graph does not exist afterwards; ``held`` is what a graph held that was replaced, else None.
+    """
 
     graph: str
     outcome: Literal["created", "replaced", "unchanged", "removed"]
     digest: str | None
     generation: int
+    held: Lines | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -131,7 +132,8 @@ class RemoteStore:
         with self._claims.held([each.graph for each in writes]) as claim:
             changes, results = self._planned(wanted, claim.state)
             if changes:
-                self._write(claim, changes)
+                held = self._write(claim, changes)
+                results = [replace(each, held=held.get(each.graph)) for each in results]
         return results
 
     def _wanted(self, write: GraphWrite) -> tuple[GraphWrite, Lines | None, str | None]:
@@ -166,7 +168,8 @@ class RemoteStore:
             results.append(Written(write.graph, changes[-1].outcome, after, state.generation + 1))
         return changes, results
 
-    def _write(self, claim: Claim, changes: list[Change]) -> None:
+    def _write(self, claim: Claim, changes: list[Change]) -> Mapping[str, Lines]:
+        """Write and return what the graphs held that were there before."""
         generation, at = claim.state.generation + 1, self._clock()
         entries = [LogEntry(generation, each.graph, each.owner, each.before, each.after, at) for each in changes]
         old = self._held([claim.state.entries[each.graph] for each in changes if each.before is not None])
@@ -176,6 +179,7 @@ class RemoteStore:
             self._claims.commit(claim, steps)
         except UpdateFailed as error:
             self._after_failure(claim, entries[0], error)
+        return old
 
     def _steps(self, changes: list[Change], old: Mapping[str, Lines]) -> Iterator[str]:
         """Yield the operations on the content."""

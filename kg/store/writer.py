@@ -198,9 +198,9 @@ class Writer:
             if before == after:
                 asked.results.append(Written(write.graph, "unchanged", after, self.generation))
                 continue
-            old = self._old(entry) if entry and lines is not None else frozenset()
-            asked.changes.append(Change(write.graph, write.owner, before, after, old, lines))
-            asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0))
+            old = self._old(entry) if entry and lines is not None else None
+            asked.changes.append(Change(write.graph, write.owner, before, after, old or frozenset(), lines))
+            asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0, old))
 
     def _old(self, entry: GraphEntry) -> Lines:
         found = self._recent.get(entry.digest)
@@ -277,4 +277,4 @@ def _fail(writes: Iterable[_Asked], error: DrumlinError) -> None:
 def _numbered(written: Written, generation: int) -> Written:
     if written.outcome == "unchanged":
         return written
-    return Written(written.graph, written.outcome, written.digest, generation)
+    return Written(written.graph, written.outcome, written.digest, generation, written.held)

@@ -1,0 +1,86 @@
+"""What surrounds every answer: an id, a count, a log that knows the id; and a problem where nobody expected one."""
+
+from __future__ import annotations
+
+import time
+
+import structlog
+from fastapi import Request
+
+from api import problems
+from api.compression import Headers, Message, Receive, Scope, Send
+from api.hot import Application
+from api.metrics import Metrics
+from api.request_ids import request_id as id_of_request
+
+
+class Contained:
+    """Answers what nobody expected with a problem, within the middlewares that give an answer its id and its origins."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on (ASGI); an answer that has begun is cut by the error, which goes on."""
+        begun = False
+
+        async def tell(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        except Exception as error:
+            if scope["type"] != "http":
+                raise
+            response = problems.crash_response(Request(scope), error)
+            if begun:
+                raise
+            await response(scope, receive, send)
+
+
+_LISTS = frozenset({b"accept", b"accept-encoding", b"if-match", b"if-none-match", b"prefer"})
+
+
+def joined(headers: Headers) -> Headers:
+    """Return headers with those that are lists in one line each: several lines mean the same (RFC 9110 §5.3)."""
+    names = [name for name, _ in headers]
+    if len(set(names)) == len(names):
+        return headers
+    lists = {name: b", ".join(value for key, value in headers if key == name) for name in _LISTS.intersection(names)}
+    return [*((name, value) for name, value in headers if name not in lists), *lists.items()]
+
+
+class Observed:
+    """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
+
+    def __init__(self, app: Application, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on (ASGI)."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope["headers"] = joined(scope["headers"])
+        sent = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
+        scope["request_id"] = request_id = id_of_request(sent)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        began = time.perf_counter()
+        status = 500
+
+        async def tell(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tell)
+        finally:
+            route = getattr(scope.get("route"), "path", "unmatched")
+            self._metrics.observe(scope["method"], route, status, time.perf_counter() - began)
+            structlog.contextvars.unbind_contextvars("request_id")
