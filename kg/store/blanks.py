@@ -37,6 +37,11 @@ def holds_blank(line: str) -> bool:
     return line.startswith("_:") or "> _:" in line
 
 
+def holds_blanks(lines: Lines) -> bool:
+    """Tell whether one of ``lines`` may have a blank node."""
+    return "_:" in "".join(lines) and any(map(holds_blank, lines))
+
+
 def operations(removed: Iterable[tuple[str, Lines]], added: Iterable[tuple[str, Lines]]) -> Iterator[str]:
     """Write the removal and the addition of lines that have blank nodes, per graph, as operations of an update."""
     for verb, blocks in (("DELETE", removed), ("INSERT", added)):

@@ -6,14 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from kg.rdf import to_nquads
 from kg.store import blanks
 from kg.store.protocol import Lines
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold."""
+    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
+
+    ``blank`` is False when neither surely has a blank node.
+    """
 
     graph: str
     owner: str
@@ -21,6 +23,7 @@ class Change:
     after: str | None
     old: Lines
     lines: Lines | None
+    blank: bool = True
 
     @property
     def outcome(self) -> Literal["created", "replaced", "removed"]:
@@ -32,7 +35,7 @@ class Change:
     @property
     def loadable(self) -> bool:
         """True for a new graph that may be bulk-loaded: the engine would give its blank nodes other labels."""
-        return self.before is None and bool(self.lines) and not any(map(blanks.holds_blank, self.lines or ()))
+        return not self.blank and self.before is None and bool(self.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,8 @@ def update_text(changes: Iterable[Change]) -> str:
             continue
         if not change.lines:  # an empty graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
-        _block(change.graph, change.old - change.lines, removed, blank[0])
-        _block(change.graph, change.lines - change.old, added, blank[1])
+        _block(change, change.old - change.lines, removed, blank[0])
+        _block(change, change.lines - change.old, added, blank[1])
     operations = [*graphs]
     if removed:
         operations.append(f"DELETE DATA {{\n{''.join(removed)}}}")
@@ -75,14 +78,20 @@ def update_text(changes: Iterable[Change]) -> str:
     return ";\n".join(operations)
 
 
-def _block(graph: str, lines: Lines, blocks: list[str], blank: list[tuple[str, Lines]]) -> None:
-    if with_blanks := frozenset(filter(blanks.holds_blank, lines)):
-        blank.append((graph, with_blanks))
+def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[str, Lines]]) -> None:
+    if change.blank and (with_blanks := frozenset(filter(blanks.holds_blank, lines))):
+        blank.append((change.graph, with_blanks))
         lines -= with_blanks
     if lines:
-        blocks.append(f"GRAPH <{graph}> {{\n" + "\n".join(lines) + "\n}\n")
+        blocks.append(f"GRAPH <{change.graph}> {{\n" + "\n".join(lines) + "\n}\n")
 
 
 def nquads(changes: Iterable[Change]) -> bytes:
     """Write new graphs as N-Quads."""
-    return b"".join(quad for change in changes for quad in to_nquads(change.lines or (), change.graph))
+    return b"".join(_quads(each.graph, each.lines) for each in changes if each.lines)
+
+
+def _quads(graph: str, lines: Lines) -> bytes:
+    return (
+        "\n".join([*lines, ""]).replace(" .\n", f" <{graph}> .\n").encode()
+    )  # no literal holds the end of a line as it is

@@ -26,6 +26,7 @@ from kg.errors import InvalidDocument, StoreUnavailable
 from kg.rdf import digest
 from kg.sparql.dataset import choose
 from kg.store import querying
+from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
 from kg.store.engine import Engine, translated
@@ -349,7 +350,7 @@ def _wanted(write: GraphWrite) -> Wanted:
     if write.lines is None:
         return Wanted(write, None, None)
     lines = canonical(write.lines, write.graph)
-    return Wanted(write, lines, digest(lines))
+    return Wanted(write, lines, digest(lines), holds_blanks(lines))
 
 
 def _claim(directory: Path) -> int:

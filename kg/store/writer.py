@@ -20,6 +20,7 @@ import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
 from kg.store.applying import Applier
+from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
 from kg.store.delta import Change, Delta, update_text
 from kg.store.engine import Engine
@@ -39,11 +40,12 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A write whose lines are canonical; ``after`` is their digest, None for a removal."""
+    """A write whose lines are canonical; ``after`` is their digest, None for a removal. ``blank``: one may have a blank node."""
 
     write: GraphWrite
     lines: Lines | None
     after: str | None
+    blank: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,8 @@ class Writer:
                 asked.results.append(Written(write.graph, "unchanged", after, self.generation))
                 continue
             old = self._old(entry) if entry and lines is not None else None
-            asked.changes.append(Change(write.graph, write.owner, before, after, old or frozenset(), lines))
+            blank = wanted.blank or (old is not None and holds_blanks(old))
+            asked.changes.append(Change(write.graph, write.owner, before, after, old or frozenset(), lines, blank))
             asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0, old))
 
     def _old(self, entry: GraphEntry) -> Lines:
