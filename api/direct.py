@@ -11,14 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from api import bodies, compression
 from api.assembly import Parts
-from api.compression import Message, Receive, Scope, Send
+from api.compression import Receive, Scope, Send
 from api.hot import Application
 from api.metrics import Metrics
 from api.negotiation import sent_syntax
+from api.observing import joined
 from api.problems import crash_response, error_response
 from api.request_ids import request_id
 from api.routes import subgraph
@@ -32,7 +34,7 @@ _BYTES_OF_LINE = 128  # about what writing a statement costs, as a document's si
 _AROUND = Following()
 
 Asked = Mapping[bytes, bytes]
-"""The headers of a request, those that came several times joined."""
+"""The headers of a request."""
 
 
 class Direct:
@@ -60,7 +62,7 @@ class Direct:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.perf_counter(), 500
-        asked = _headers(scope)
+        asked = dict(reversed(joined(scope["headers"])))  # of what may be there once the first counts
         scope["request_id"] = id = request_id(asked.get(b"x-request-id"))
         try:
             response = await self._response(scope, receive, asked)
@@ -107,13 +109,6 @@ class Direct:
         return await subgraph.remove(self._parts, id, _tags(asked, b"if-match"))
 
 
-def _headers(scope: Scope) -> Asked:
-    found: dict[bytes, bytes] = {}
-    for name, value in scope["headers"]:
-        found[name] = found[name] + b"," + value if name in found else value
-    return found
-
-
 def _text(asked: Asked, name: bytes) -> str | None:
     value = asked.get(name)
     return None if value is None else value.decode("latin-1")
@@ -125,16 +120,18 @@ def _tags(asked: Asked, name: bytes) -> str | None:
 
 
 async def _body(scope: Scope, receive: Receive, asked: Asked, limit: int) -> bytes:
-    """Read a body: nearly always it is there, whole and plain."""
-    first = await receive()
-    if first["type"] == "http.request" and not first.get("more_body") and b"content-encoding" not in asked:
-        data: bytes = first.get("body", b"")
+    """Read a body, nearly always a plain one, without the generators that ``bodies.body_of`` needs for the others."""
+    if b"content-encoding" in asked:
+        return await bodies.body_of(Request(scope, receive), limit)
+    data, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        data += message.get("body", b"")
+        more = message.get("more_body", False)
         if len(data) > limit:
+            if more:
+                await bodies.discard(bodies.stream(receive))
             raise bodies.too_large(limit)
-        return data
-    pieces = iter([first])
-
-    async def again() -> Message:
-        return next(pieces, None) or await receive()
-
-    return await bodies.body_of(Request(scope, again), limit)
+    return data

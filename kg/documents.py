@@ -21,7 +21,7 @@ import msgspec
 
 from kg import inlining, jsonld
 from kg.rdf import Lines
-from kg.store.lines import SURE_LITERAL, kept
+from kg.store.lines import SURE_LITERAL, Canonical, kept
 
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
@@ -56,7 +56,7 @@ def triples(data: bytes) -> Lines | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return frozenset(text[:-1].split("\n")) if _TRIPLES.fullmatch(text) else None
+    return Canonical(text[:-1].split("\n")) if _TRIPLES.fullmatch(text) else None
 
 
 def lines(data: bytes) -> Lines | None:
@@ -73,7 +73,7 @@ def lines(data: bytes) -> Lines | None:
     if reading.node(document, 1) is None:
         return None
     keys = reading.keys + data.count(b'"@context":')
-    return frozenset(reading.found) if keys == data.count(b'":') else None  # else a key may have come twice
+    return Canonical(reading.found) if keys == data.count(b'":') else None  # else a key may have come twice
 
 
 class _Reading:

@@ -42,8 +42,16 @@ _GRAPH = re.compile(rf"(?:{_SURE_IRI} {_SURE_IRI} (?:{_SURE_IRI}|{SURE_LITERAL})
 _IRIS = re.compile(_IRI)
 
 
+class Canonical(frozenset[str]):
+    """Lines in the engine's form for sure: who has just read them need not have them looked at again."""
+
+    __slots__ = ()
+
+
 def canonical(lines: Lines, graph: str) -> Lines:
     """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
+    if type(lines) is Canonical:
+        return lines
     text = "\n".join([*lines, ""])
     if text.count("\n") == len(lines) and _GRAPH.fullmatch(text):
         return lines
