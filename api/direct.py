@@ -62,7 +62,7 @@ class Direct:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.perf_counter(), 500
-        asked = dict(reversed(joined(scope["headers"])))  # of what may be there once the first counts
+        asked = dict(reversed(joined(scope["headers"])))  # of several that are no list, the first counts
         scope["request_id"] = id = request_id(asked.get(b"x-request-id"))
         try:
             response = await self._response(scope, receive, asked)
@@ -78,6 +78,8 @@ class Direct:
         try:
             id = subgraph.id_of(scope, scope["path"].removeprefix(_PREFIX))
             return await self._answers[scope["method"]](scope, receive, asked, id)
+        except ClientDisconnect:
+            return Response(status_code=400)  # which nobody reads
         except DrumlinError as error:
             with structlog.contextvars.bound_contextvars(request_id=scope["request_id"]):
                 return error_response(Request(scope), error)
