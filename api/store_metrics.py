@@ -50,4 +50,9 @@ class StoreMetrics(Collector):
         yield GaugeMetricFamily(
             "drumlin_store_wal_bytes", "Size of the engine's write-ahead log.", self._store.wal_bytes
         )
+        yield GaugeMetricFamily(
+            "drumlin_store_pending_statements",
+            "Statements that the engine has still to take over from the log.",
+            self._store.pending,
+        )
         yield GaugeMetricFamily("drumlin_store_bytes", "Size of the store's files.", self._store.stored_bytes())

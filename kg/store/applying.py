@@ -185,17 +185,9 @@ class Applier:
                 self._tidying.join()
             self._engine.reopen()
             log.info("engine_opened_again")
-        new = [each for each in chain.from_iterable(batch.changes for batch in taken) if each.loadable]
-        if len(new) >= LOADED or not all(batch.update for batch in taken):
-            for start in range(0, len(new), CHUNK):
-                self._engine.load(nquads(new[start : start + CHUNK]))
-            self._loaded += len(new)
-            update = update_text(each for batch in taken for each in batch.changes if not each.loadable)
-        else:
-            update = ";\n".join(batch.update for batch in taken)
-        if update:
-            self._engine.update(update)
-        self._engine.sync()
+        changes = list(chain.from_iterable(each.changes for each in taken))
+        told = all(each.update for each in taken)
+        self._loaded += write(self._engine, changes, ";\n".join(each.update for each in taken) if told else None)
 
     def _tidy_when_due(self) -> None:
         """Keep the engine's files in shape, in a thread beside this one, which goes on unless the engine's log runs away."""
@@ -217,6 +209,24 @@ class Applier:
                 self._engine.optimize()
         except DrumlinError as error:  # the next batch opens the engine again, or whoever needs it is told why not
             log.warning("flush_failed", error=str(error))
+
+
+def write(engine: Engine, changes: Sequence[Change], update: str | None = None) -> int:
+    """Make ``engine`` hold what ``changes``, of different graphs, say, durably; ``update`` says the same as text, where it is known.
+
+    Returns how many graphs were bulk-loaded.
+    """
+    new = [each for each in changes if each.loadable]
+    if len(new) < LOADED:
+        new = []
+    for start in range(0, len(new), CHUNK):
+        engine.load(nquads(new[start : start + CHUNK]))
+    if new or update is None:
+        update = update_text(each for each in changes if not (new and each.loadable))
+    if update:
+        engine.update(update)
+    engine.sync()
+    return len(new)
 
 
 def _statements(changes: Sequence[Change]) -> int:

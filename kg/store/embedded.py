@@ -312,6 +312,11 @@ class EmbeddedStore:
         """Size of the engine's write-ahead log after the last batch."""
         return self._engine.wal_bytes
 
+    @property
+    def pending(self) -> int:
+        """How many statements the engine has still to take over from the log."""
+        return self._writer.applier.pending
+
     def stored_bytes(self) -> int:
         """Size of the files of the quads and of the change log."""
         return sum(map(_size, (*self._engine.folder.glob("*"), *self.directory.glob("changes.sqlite*"))))

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import structlog
 
 from kg.errors import StoreUnavailable
+from kg.store import applying
+from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change, update_text
+from kg.store.delta import Change
 from kg.store.engine import Engine
 from kg.store.protocol import LogEntry
-
-_AT_ONCE = 500  # graphs in one transaction
 
 log = structlog.get_logger(__name__)
 
@@ -35,10 +35,11 @@ def recover(engine: Engine, changes: ChangeLog) -> None:
         if lines is None and row.after is not None:
             _take_back(engine, changes, in_doubt)
             return
-        lacking.append(Change(graph, row.owner, held, row.after, engine.lines(graph), lines))
-    for start in range(0, len(lacking), _AT_ONCE):
-        engine.update(update_text(lacking[start : start + _AT_ONCE]))
-    engine.sync()
+        old = frozenset() if held is None else engine.lines(graph)
+        blank = holds_blanks(old) or holds_blanks(lines or frozenset())
+        lacking.append(Change(graph, row.owner, held, row.after, old, lines, blank))
+    for start in range(0, len(lacking), applying.CHUNK):
+        applying.write(engine, lacking[start : start + applying.CHUNK])
     if in_doubt:
         changes.settle(in_doubt[-1].generation)
     if lacking:
