@@ -262,6 +262,7 @@ class EmbeddedStore:
 
         ``quads``, which must not exist, becomes the checkpoint and remains; else it is a temporary one.
         """
+        self._applied()  # nearly all, before writers are held up
         folder = self.scratch()
         try:
             with self._writer.lock:
