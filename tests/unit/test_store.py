@@ -271,6 +271,7 @@ def many(count: int, value: object = 1) -> list[GraphWrite]:
 def test_many_new_graphs_are_one_generation(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bulk load of several chunks, mixed with a replacement and a removal, is one write like any other."""
     monkeypatch.setattr(writer, "BULK", 5)
+    monkeypatch.setattr(applying, "LOADED", 5)
     monkeypatch.setattr(applying, "CHUNK", 3)
     store.apply([write(A, 1), write(B, 1)])
     results = store.apply([*many(10), write(A, 2), remove(B)])

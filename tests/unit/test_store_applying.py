@@ -137,6 +137,7 @@ def many(count: int, value: object = 1) -> list[GraphWrite]:
 def test_a_bulk_load_that_was_cut_is_done_again(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the process dies between two chunks, opening the store brings the engine up to what was acknowledged."""
     monkeypatch.setattr(writer, "BULK", 5)
+    monkeypatch.setattr(applying, "LOADED", 5)
     monkeypatch.setattr(applying, "CHUNK", 3)
     store.apply([write(A, 1), write(B, 1)])
     store.optimize()

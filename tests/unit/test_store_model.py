@@ -98,6 +98,7 @@ def test_any_sequence_of_writes_leaves_what_the_model_says(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(writer, "BULK", bulk)
         patched.setattr(applying, "CHUNK", 2)
+        patched.setattr(applying, "LOADED", bulk)
         for batch in batches:
             writes = []
             for name, lines, owner, expected in batch:
