@@ -60,8 +60,9 @@ class Facts:
 
 @lru_cache(maxsize=16_384)
 def token(field: str, value: str) -> str:
-    """Return the word that stands for a value of a filter; no text gives such a word."""
-    return f"\ue000{blake2b(f'{field} {value}'.encode(), digest_size=6).hexdigest()}"
+    """Return the word that stands for a value of a filter; no text gives such a word, which begins with one of 6,400 private characters."""
+    digest = blake2b(f"{field} {value}".encode(), digest_size=8).digest()
+    return chr(0xE000 + int.from_bytes(digest[:2]) % 0x1900) + digest[2:].hex()
 
 
 LIVE = token("live", "")

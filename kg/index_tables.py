@@ -11,7 +11,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,7 @@ import msgspec
 from kg.errors import StoreUnavailable
 from kg.facets import Facets
 
-_FORMAT = 2
+_FORMAT = 3
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entity (
   row INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL, key TEXT NOT NULL, namespace TEXT, type TEXT NOT NULL,
@@ -65,7 +65,10 @@ class Row(NamedTuple):
 
 _COLUMNS = ", ".join(Row._fields)
 _KNOWN = f"SELECT {_COLUMNS} FROM entity WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 - constants
-_PUT = f"INSERT OR REPLACE INTO entity ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - constants
+_INSERT = f"INSERT INTO entity ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - constants
+_UPDATE = f"UPDATE entity SET {', '.join(f'{name} = ?' for name in Row._fields[1:-1])} WHERE row = ?"  # noqa: S608 - constants
+_FIND = "INSERT INTO found (rowid, words) VALUES (?, ?)"
+_UNFIND = "INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)"
 _TOUCH = "UPDATE entity SET digest = ?, generation = ?, changed = ? WHERE row = ?"
 
 
@@ -162,26 +165,35 @@ class Tables:
         """Yield number, facets and words of each entity that is not removed."""
         return self.writer.execute("SELECT row, facets, words FROM entity WHERE NOT removed")
 
-    def put(self, rows: Sequence[Row], known: Sequence[Row]) -> list[Row]:
-        """Write rows, those that are ``known`` in their places; returns them with their numbers."""
-        gone = [(each.row, each.words) for each in known]
-        self.writer.executemany("INSERT INTO found (found, rowid, words) VALUES ('delete', ?, ?)", gone)
-        placed = self.place(rows)
-        self.writer.executemany(
-            "INSERT INTO found (rowid, words) VALUES (?, ?)", [(each.row, each.words) for each in placed]
-        )
+    def put(self, rows: Sequence[Row], known: Mapping[int, Row]) -> list[Row]:
+        """Write rows, in place of those that are ``known`` by number; returns them with their numbers, in the order of these.
+
+        In that order, since FTS5 begins another segment when it is told of an earlier row than before. Of the words only those that begin
+        with the character of one that comes or goes: what FTS5 notes of a beginning is gone with any word that had it.
+        """
+        there = sorted([each for each in rows if each.row in known], key=lambda each: each.row)
+        self.writer.executemany(_UPDATE, [each[1:] for each in there])
+        placed = there + self.place([each for each in rows if each.row not in known])
+        for each in placed:
+            before = known.get(each.row)
+            held, wanted = ({*row.words.split()} if row else set() for row in (before, each))
+            first = {word[0] for word in held ^ wanted}
+            if before and first:
+                self.writer.execute(_UNFIND, (each.row, " ".join([word for word in held if word[0] in first])))
+            if first or not before:
+                self.writer.execute(_FIND, (each.row, " ".join([word for word in wanted if word[0] in first])))
         return placed
 
     def place(self, rows: Sequence[Row]) -> list[Row]:
-        """Write rows without making them found (``order`` does); returns them with their numbers."""
-        placed = [each if each.row else each._replace(row=number) for number, each in enumerate(rows, self._last + 1)]
+        """Write new rows without making them found (``order`` does); returns them with their numbers."""
+        placed = [each._replace(row=number) for number, each in enumerate(rows, self._last + 1)]
         self._last += len(placed)
-        self.writer.executemany(_PUT, placed)
+        self.writer.executemany(_INSERT, placed)
         return placed
 
     def touch(self, rows: Sequence[Row]) -> None:
         """Write digest, generation and time of rows that are there."""
-        self.writer.executemany(_TOUCH, [each[11:] for each in rows])
+        self.writer.executemany(_TOUCH, [each[11:] for each in sorted(rows, key=lambda each: each.row)])
 
     def stand(self, position: int, mark: str) -> None:
         """Note up to where the log has been taken in."""

@@ -236,21 +236,21 @@ class Index:
         last = {self._iris.short(each.graph): each for each in entries if each.graph.startswith(self._iris.root)}
         known = self._tables.rows([*last], self._tables.writer)
         touched: list[Row] = []
-        changed: dict[Row, Facets] = {}
+        changed: dict[str, tuple[Row, Facets]] = {}
         for id, entry in last.items():
             before = known.get(id)
             row, facets = self._now(entry, before)
             if row and before and row.says_as_much_as(before):
                 touched.append(row)
             elif row:
-                changed[row] = facets
+                changed[id] = row, facets
         with self._tables.transaction():
-            placed = self._tables.put([*changed], [known[row.id] for row in changed if row.row])
+            placed = self._tables.put([row for row, _ in changed.values()], {each.row: each for each in known.values()})
             self._tables.touch(touched)
             self._tables.stand(position, mark)
-        for row, facets in zip(placed, changed.values(), strict=True):
+        for row in placed:
             self._uncount(row.row)
-            self._count(row.row, facets, live=not row.tombstone)
+            self._count(row.row, changed[row.id][1], live=not row.tombstone)
         self.position = position
 
     def _now(self, entry: LogEntry, known: Row | None) -> tuple[Row | None, Facets]:
