@@ -113,6 +113,14 @@ def test_a_packed_body_is_read_and_a_broken_one_told(http: httpx.Client, name: s
     *told, last = _told(http.post("/subgraphs", content=whole[:-2], headers=headers))
     assert [each["outcome"] for each in told][:50] == ["unchanged"] * 50
     assert last["problem"]["status"] == 422
+    document = packed(json.dumps(_line(name)["document"]).encode())
+    one = {"Content-Type": "application/ld+json", "Content-Encoding": coding}
+    assert http.put(f"/subgraph/domain/{name}", content=document, headers=one).status_code == 201
+    asked = {"Content-Type": "application/sparql-query", "Content-Encoding": coding}
+    assert http.post("/sparql", content=packed(b"ASK {}"), headers=asked).json()["boolean"] is True
+    as_json = {"Content-Type": "application/json", "Content-Encoding": coding}
+    told = http.post("/resolve", content=packed(b'{"entities": ["x"], "metrics": ["y"]}'), headers=as_json)
+    assert (told.status_code, told.json()["problem"]["status"]) == (200, 400)
     other = http.post("/subgraphs", content=whole, headers={**NDJSON, "Content-Encoding": "br"})
     assert (other.status_code, coding in other.json()["offered"]) == (415, True)
 
