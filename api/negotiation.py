@@ -95,17 +95,18 @@ _known_syntax = lru_cache(256)(_chosen_syntax)  # clients send few different hea
 _USUAL = 256  # characters
 
 
-def named(wanted: str, offered: Sequence[Syntax] = SYNTAXES) -> Syntax:
+def named(wanted: str, offered: Sequence[Syntax] = SYNTAXES, *, also: str = "") -> Syntax:
     """Return the RDF syntax that ``format=`` or a suffix names, ``json`` and ``xml`` for short; raises ``NotAcceptable``.
 
-    A blank stands for a + that a client did not percent-encode.
+    A blank stands for a + that a client did not percent-encode. ``also`` is another form that is offered there.
     """
     try:
         found = syntax_named({"json": "jsonld", "xml": "rdfxml"}.get(wanted.lower(), wanted.replace(" ", "+")))
     except UnsupportedSyntax:
         found = None
     if found is None or found not in offered:
-        raise unnamed(wanted, [each.name for each in offered], [each.media_type for each in offered])
+        names = [*([also] if also else ()), *(each.name for each in offered)]
+        raise unnamed(wanted, names, [each.media_type for each in offered])
     return found
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api import reference
 from api.assembly import Parts, parts
-from api.negotiation import choose, rdf_syntax
+from api.negotiation import choose, named, rdf_syntax
 from api.representations import matches
 from kg import alignment, jsonld, rdf
 from kg.errors import ResourceNotFound
@@ -28,7 +28,7 @@ Accept = Annotated[str | None, Header()]
 IfNoneMatch = Annotated[str | None, Header()]
 Format = Annotated[str | None, Query(alias="format", description="html, turtle, jsonld, ntriples …; wins over Accept.")]
 
-_HTML = "text/html"
+_HTML, _HTML_NAME = "text/html", "html"
 _RDF = (TURTLE.media_type, *(each.media_type for each in rdf.SYNTAXES if each is not TURTLE), "application/json")
 _PARTS = frozenset({"shapes", "metrics"})
 _TERMS = CLASSES | PROPERTIES | CONCEPTS | SCHEMES.keys()
@@ -61,7 +61,9 @@ def _rdf_of(file: str, accept: str | None, wanted: str | None, if_none_match: st
 @router.get("/ns", summary="The ontology: a page, or RDF")
 def ontology(accept: Accept = None, wanted: Format = None, if_none_match: IfNoneMatch = None) -> Response:
     """Return the reference of all terms as HTML for browsers, as Turtle, JSON-LD and every other RDF syntax for the rest."""
-    if wanted == "html" or (wanted is None and choose(accept, (_HTML, *_RDF)) == _HTML):
+    if wanted is not None and wanted != _HTML_NAME:
+        named(wanted, also=_HTML_NAME)
+    if wanted == _HTML_NAME or (wanted is None and choose(accept, (_HTML, *_RDF)) == _HTML):
         return _cached(reference.page().encode(), f"{_HTML}; charset=utf-8", if_none_match, _DAY)
     return _rdf_of("drumlin.ttl", accept, wanted, if_none_match)
 

@@ -51,6 +51,7 @@ def test_a_class_of_another_vocabulary_is_found_where_it_occurs(http: httpx.Clie
         ("/export?format=rdfxml", "nquads, jsonld, trig, turtle"),
         ("/subgraph/domain/local?format=foo", "jsonld, turtle, ntriples, nquads, trig, rdfxml, n3"),
         ("/.well-known/void?format=foo", "jsonld, turtle, ntriples, nquads, trig, rdfxml, n3"),
+        ("/ns?format=foo", "html, jsonld, turtle"),
         ("/queries/units?format=foo", "json, csv, tsv, srj, rq"),
         ("/sparql?query=ASK%7B%7D&format=foo", "json, srj, xml, srx, csv, tsv"),
         ("/history?entity=domain/local&metric=x&format=foo", "json, csv, arrow, parquet, ndjson"),
