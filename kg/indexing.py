@@ -129,26 +129,27 @@ class Index:
 
     # -- catching up --------------------------------------------------------------------------------------------------
     def catch_up(self, changes: int | None = None) -> int:
-        """Take in what the log has beyond ``position``, at most about ``changes``; returns the new position.
+        """Take in what the log has now beyond ``position``, at most about ``changes``; returns the new position.
 
-        Raises ``StoreUnavailable`` when the disk does. An index that begins, or that the log does not reach any more, is listed anew: in
-        one go, by one thread, while the others go on with what there is.
+        What is written meanwhile is left to the next time, or a question beside many writes would not end. Raises ``StoreUnavailable``
+        when the disk does. An index that begins, or that the log does not reach any more, is listed anew: in one go, by one thread, while
+        the others go on with what there is.
         """
-        taken = 0
-        while self.position < self._store.generation and (changes is None or taken < changes) and not self.listing:
-            if not (step := self._step_in_turn()):
+        taken, until = 0, self._store.generation
+        while self.position < until and (changes is None or taken < changes) and not self.listing:
+            if not (step := self._step_in_turn(until)):
                 break
             taken += step
         return self.position
 
-    def _step_in_turn(self) -> int:
-        """Take a step, one thread at a time; none when another one begins to list meanwhile, or everything ends."""
+    def _step_in_turn(self, until: int) -> int:
+        """Take a step, one thread at a time; none when another one has come as far or begins to list meanwhile, or everything ends."""
         while not self._tables.lock.acquire(timeout=0.1):
             if self.listing:
                 return 0
         file = self._tables.file
         try:
-            return 0 if self._closing else self._step()
+            return 0 if self._closing or self.position >= until else self._step()
         except sqlite3.Error as error:
             damage = error
         finally:
@@ -157,11 +158,11 @@ class Index:
         return 0
 
     def _step(self) -> int:
+        if not self.position:
+            return self._list_anew()
         try:
-            entries = self._store.log(self.position, CHUNK) if self.position else []
+            entries = self._store.log(self.position, CHUNK)
         except EventsGone:
-            entries = []
-        if not entries:
             return self._list_anew()
         position = entries[-1].generation
         self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))

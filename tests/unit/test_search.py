@@ -324,6 +324,33 @@ def test_questions_are_answered_while_all_is_listed(
     index.close()
 
 
+def test_many_who_catch_up_at_once_list_nothing_twice(
+    found: Search, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever comes when another has taken everything in has nothing to do; a question does not run after what is written meanwhile."""
+    found.find(Question())
+    monkeypatch.setattr(found.index, "_list_anew", lambda: pytest.fail("listed anew"))
+    for number in range(6):
+        id = f"prod/z/pod/n{number}"
+        store.apply([GraphWrite(IRIS.expand(id), lines(id, "Pod"), "user")])
+        with found.index._tables.lock:
+            waiting = [threading.Thread(target=found.index.catch_up) for _ in range(4)]
+            for each in waiting:
+                each.start()
+        for each in waiting:
+            each.join()
+        assert found.index.position == store.generation
+    taken = found.index._take_in
+    monkeypatch.setattr(found.index, "_take_in", lambda *given: (taken(*given), write())[0])
+
+    def write() -> None:
+        id = f"prod/z/pod/more{store.generation}"
+        store.apply([GraphWrite(IRIS.expand(id), lines(id, "Pod"), "user")])
+
+    write()
+    assert found.index.catch_up() == store.generation - 1
+
+
 @pytest.mark.parametrize("damage", ["garbage", "format", "missing", "ahead", "other"])
 def test_an_index_that_cannot_be_used_is_made_anew(found: Search, store: EmbeddedStore, damage: str) -> None:
     """A damaged file, another format, another store's history: the answers are right all the same."""
