@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import tarfile
 from collections.abc import Iterator
@@ -52,13 +51,13 @@ def _fetch(url: str | None, folder: Path) -> None:
     """Unpack the backup that a service streams."""
     import kg
     from kg.client import calls
-    from kg.client.incoming import Incoming
+    from kg.client.incoming import file_of
 
     _quiet()
     with kg.connect(url) as client:
         chunks = client.stream(calls.backup())
         try:
-            with tarfile.open(fileobj=io.BufferedReader(Incoming(chunks)), mode="r|") as tar:
+            with tarfile.open(fileobj=file_of(chunks), mode="r|") as tar:
                 tar.extractall(folder, filter="data")
         except tarfile.TarError as error:
             raise StoreUnavailable(f"the backup broke off: {error}", hint="try again") from error

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 
-class Incoming(io.RawIOBase):
+def file_of(chunks: Iterator[bytes]) -> io.BufferedReader:
+    """Return a body as a file whose reads give all that they are asked for, however it comes: less is an end for who reads Arrow or tar."""
+    return io.BufferedReader(_Incoming(chunks))
+
+
+class _Incoming(io.RawIOBase):
     """A response's body as a file, read as it comes."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any
 
 from kg.client import calls
 from kg.client.carrying import Carrier, Carry, one_by_one
-from kg.client.incoming import Incoming
+from kg.client.incoming import file_of
 from kg.client.problems import error_of
 from kg.client.series import Series
 from kg.errors import InvalidInput, ResourceNotFound
@@ -39,11 +39,7 @@ async def history(
     if options.pop("via", "service") == "direct":
         return await carrier.aside(lambda carry: _direct(carrier, carry, entities, metrics, progress, options))
     stream = carrier.stream(calls.history(entities, metrics, **options))
-    return await carrier.aside(lambda carry: Series.from_ipc(_file(one_by_one(carry, stream)), progress))
-
-
-def _file(chunks: Iterator[bytes]) -> BinaryIO:
-    return cast("BinaryIO", Incoming(chunks))  # as much of a file as Arrow needs
+    return await carrier.aside(lambda carry: Series.from_ipc(file_of(one_by_one(carry, stream)), progress))
 
 
 async def save(

@@ -16,6 +16,7 @@ import pyarrow.parquet
 import pytest
 
 import kg
+from kg.client.incoming import file_of
 from kg.client.problems import raise_for_problem
 from kg.client.series import Series
 from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
@@ -88,6 +89,18 @@ def test_every_stream_holds_the_same_rows_and_says_what_is_missing(http: httpx.C
     *objects, last = [json.loads(line) for line in posted("ndjson").splitlines()]
     assert [each["y"] for each in objects] == table["y"].to_pylist()
     assert last["failures"] == account["failures"]
+
+
+@pytest.mark.parametrize("size", [1, 7, 5_000])
+def test_a_stream_is_read_however_it_comes(http: httpx.Client, size: int) -> None:
+    """Chunks of any size are one table; less than the whole is told."""
+    body = {"entities": [LEDGER, NODE_A], "metrics": ["mem_usage"], **WINDOW}
+    content = http.post("/history", json=body, params={"format": "arrow"}).content
+    chunks = [content[place : place + size] for place in range(0, len(content), size)]
+
+    assert wire.read(file_of(iter(chunks)))[0].equals(wire.read(content)[0])
+    with pytest.raises(InvalidDocument):
+        wire.read(file_of(iter(chunks[: len(chunks) // 2])))
 
 
 def test_a_stream_of_many_parts_is_one_table(http: httpx.Client) -> None:
