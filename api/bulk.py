@@ -16,8 +16,17 @@ from api.assembly import Parts
 from api.bodies import DISCARDED
 from api.problems import problem_of
 from api.representations import digests_of
-from kg.errors import DrumlinError, InvalidDocument, PreconditionRequired, TooLarge, UnsupportedSyntax
+from kg.errors import (
+    DrumlinError,
+    GraphOwned,
+    InvalidDocument,
+    PreconditionFailed,
+    PreconditionRequired,
+    TooLarge,
+    UnsupportedSyntax,
+)
 from kg.rdf import JSONLD
+from kg.store import preconditions
 from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 from kg.subgraphs import USER, check_owner
 
@@ -143,7 +152,22 @@ def write_together(service: Parts, batch: list[bytes]) -> bytes:
         except DrumlinError as error:
             error.detail.setdefault("line", number)
             raise
-    return b"".join(_applied(service, list(writes.values())))
+    try:
+        return b"".join(_applied(service, list(writes.values())))
+    except (GraphOwned, PreconditionFailed) as error:
+        numbered = enumerate((each.write for each in writes.values()), 1)
+        refused = next((number for number, write in numbered if not _allowed(service, write)), None)
+        if refused is not None:  # else it may be written by now
+            error.detail["line"] = refused
+        raise
+
+
+def _allowed(service: Parts, write: GraphWrite) -> bool:
+    try:
+        preconditions.check(write, service.store.entry(write.graph))
+    except (GraphOwned, PreconditionFailed):
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,10 @@ def test_a_line_names_what_must_be_there(http: httpx.Client, name: str) -> None:
 
 def test_an_atomic_request_tells_which_line_is_wrong(http: httpx.Client, name: str) -> None:
     """The problem bears the number of its line, and nothing was written; too many bytes are told with the limit."""
-    for bad in (b"x", _line(name), _line(f"{name}-2", "fly"), _line(f"{name}-3", "delete"), _line("", "put")):
+    _send(http, _line(f"{name}-there"))
+    owned, stale = _line(f"{name}-there", owner="dump"), _line(f"{name}-there", digest="0")
+    refused_early = (b"x", _line(name), _line(f"{name}-2", "fly"), _line(f"{name}-3", "delete"), _line("", "put"))
+    for bad in (*refused_early, owned, stale, _line(f"{name}-4", digest="0")):
         refused = http.post("/subgraphs?atomic=true", content=_body(_line(name), bad), headers=NDJSON)
         assert (refused.status_code >= 400, refused.json()["line"]) == (True, 2), refused.text
     assert http.get(f"/subgraph/domain/{name}").status_code == 404
