@@ -84,6 +84,8 @@ def _encode(segment: str) -> str:
 
 
 def _decode(segment: str) -> str:
+    if _UNRESERVED.fullmatch(segment) and segment not in {".", ".."}:
+        return segment  # as nearly every name is
     if not _ENCODED.fullmatch(segment):
         raise InvalidIdentifier(
             f"{segment!r} is not a percent-encoded segment",

@@ -96,6 +96,11 @@ class Subgraphs:
         """Tell whether there is such a graph, tombstones included."""
         return self._store.entry(self._iris.expand(id)) is not None
 
+    def has_notes(self, iri: str) -> bool:
+        """Tell whether there are live notes on the entity ``iri``, which is known to be one."""
+        notes = self._iris.notes(iri)
+        return self._store.entry(notes) is not None and self.live_entry(notes) is not None
+
     # -- a caller's document ------------------------------------------------------------------------------------------
     def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
         """Read a document as the content of ``graph``: triples, or quads of that graph and no other.

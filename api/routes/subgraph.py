@@ -231,8 +231,7 @@ def _links(service: Parts, subgraph: Subgraph, media_type: str) -> Iterator[str]
     for each in rdf.SYNTAXES:
         if each.media_type != media_type:
             yield f'<{service.settings.base}/doc/{short}{each.suffix}>; rel="alternate"; type="{each.media_type}"'
-    notes = f"notes/{short}"
-    if not short.startswith("notes/") and service.subgraphs.exists(notes) and service.subgraphs.live_entry(notes):
+    if not short.startswith("notes/") and service.subgraphs.has_notes(subgraph.iri):
         yield f'<{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
     if media_type == "application/json":
         yield CONTEXT_LINK
