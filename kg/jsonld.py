@@ -61,6 +61,8 @@ class _Context:
         self.compact_iri = lru_cache(4096)(self._compact_iri)
         self.vocabulary_name = lru_cache(4096)(self._vocabulary_name)
         self.rank = lru_cache(4096)(self._rank)
+        self.literal = lru_cache(4096)(self._literal)
+        self.link = lru_cache(4096)(self._term)
 
     def _key(self, term: str, meaning: Mapping[str, Any], order: int) -> _Key:
         reverse = "@reverse" in meaning
@@ -80,6 +82,21 @@ class _Context:
     def key(self, term: str) -> _Key:
         """Return a term's meaning; a name that is not a term is relative to the vocabulary."""
         return self.keys.get(term) or _Key(self.expand(term))
+
+    def _term(self, predicate: str) -> tuple[str, str | None]:
+        """Return the term that a predicate is written as, and what it takes its values for."""
+        for term, key in self.terms_by_predicate.get((predicate, False), ()):
+            return term, key.coercion
+        return self.compact_iri(predicate) if predicate.startswith(self.vocab) else predicate, None
+
+    def _literal(self, predicate: str, datatype: str | None, tagged: bool) -> tuple[str, Callable[[Term], Any]]:  # noqa: FBT001 - cached
+        """Return the term that a predicate is written as, and what writes literals of a type as its values."""
+        term, coercion = self._term(predicate)
+        if tagged:
+            return term, _tagged
+        if coercion is None:
+            return term, _plain if datatype == _XSD + "string" else _typed
+        return term, native if coercion == datatype else _typed
 
     def is_set(self, term: str) -> bool:
         """Tell whether a term's value is a list even when there is one."""
@@ -288,13 +305,18 @@ class _Writer:
         types: list[str] = []
         reverse = self._reverse(name)
         for predicate, value in self.statements.get(name, ()):
-            if value.kind != "literal" and (name, predicate, _node_name(value)) in self.reversed_:
+            if value.kind == "literal":
+                term, write = self.context.literal(predicate, value.datatype, value.language is not None)
+                content.setdefault(term, []).append(write(value))
+                continue
+            other = _node_name(value)
+            if (name, predicate, other) in self.reversed_:
                 continue
             if predicate == _RDF_TYPE and value.kind == "iri":
-                types.append(self.context.compact_iri(value.value))
+                types.append(self.context.compact_iri(other))
                 continue
-            term, written = self._statement(predicate, value)
-            content.setdefault(term, []).append(written)
+            term, coercion = self.context.link(predicate)
+            content.setdefault(term, []).append(self._link(other, coercion))
         content.update(reverse)
         document: dict[str, Any] = {"id": name}
         if types:
@@ -314,46 +336,25 @@ class _Writer:
                 found.setdefault(candidates[0][0], []).append(self.node(other))
         return found
 
-    def _statement(self, predicate: str, value: Term) -> tuple[str, Any]:
-        candidates = self.context.terms_by_predicate.get((predicate, False), ())
-        for term, key in candidates:
-            written = self._coerced(key, value)
-            if written is not None:
-                return term, written
-        if predicate.startswith(self.context.vocab) and not candidates:
-            return self.context.compact_iri(predicate), self._uncoerced(value)
-        return predicate, self._uncoerced(value)
+    def _link(self, name: str, coercion: str | None) -> Any:
+        """Write a part where it is named first; whatever else by its name, in the short form that the term allows."""
+        if name in self.statements and name not in self.written:
+            return self.node(name)
+        if coercion == "@id":
+            return name
+        return self.context.vocabulary_name(name) if coercion == "@vocab" else {"id": name}
 
-    def _coerced(self, key: _Key, value: Term) -> Any:
-        """Write a value in the short form that ``key`` allows, or None when only the long form keeps its meaning."""
-        if value.kind != "literal":
-            name = _node_name(value)
-            if name in self.statements and name not in self.written:
-                return self.node(name)
-            if key.coercion == "@id":
-                return name
-            if key.coercion == "@vocab":
-                return self.context.vocabulary_name(name)
-            return {"id": name}
-        if value.language:
-            return {"@value": value.value, "@language": value.language}
-        if key.coercion == value.datatype or (key.coercion is None and value.datatype == _XSD + "string"):
-            return native(value)
-        if key.coercion is None:
-            return self._uncoerced(value)
-        return {"@value": value.value, "@type": value.datatype}
 
-    def _uncoerced(self, value: Term) -> Any:
-        if value.kind != "literal":
-            name = _node_name(value)
-            if name in self.statements and name not in self.written:
-                return self.node(name)
-            return {"id": name}
-        if value.language:
-            return {"@value": value.value, "@language": value.language}
-        if value.datatype == _XSD + "string":
-            return value.value
-        return {"@value": value.value, "@type": value.datatype}
+def _tagged(value: Term) -> dict[str, str | None]:
+    return {"@value": value.value, "@language": value.language}
+
+
+def _typed(value: Term) -> dict[str, str | None]:
+    return {"@value": value.value, "@type": value.datatype}
+
+
+def _plain(value: Term) -> str:
+    return value.value
 
 
 def native(value: Term) -> int | bool | str:
