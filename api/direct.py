@@ -108,7 +108,8 @@ class Direct:
         return await subgraph.replace(self._parts, id, sent, syntax, data)
 
     async def _delete(self, _: Scope, __: Receive, asked: Asked, id: str) -> Response:
-        return await subgraph.remove(self._parts, id, _tags(asked, b"if-match"))
+        conditions = _tags(asked, b"if-match"), _tags(asked, b"if-none-match")
+        return await subgraph.remove(self._parts, id, *conditions)
 
 
 def _text(asked: Asked, name: bytes) -> str | None:

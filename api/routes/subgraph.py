@@ -376,18 +376,20 @@ def _after(service: Parts, iri: str) -> Subgraph | None:
 
 
 @router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)
-async def delete(id: EntityId, service: Service, if_match: IfMatch = None) -> Response:
+async def delete(
+    id: EntityId, service: Service, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+) -> Response:
     """Turn the graph into a tombstone: reading it gives 410 from now on; its runs are kept."""
-    return await remove(service, id, if_match)
+    return await remove(service, id, if_match, if_none_match)
 
 
-async def remove(service: Parts, id: str, if_match: str | None) -> Response:
+async def remove(service: Parts, id: str, if_match: str | None, if_none_match: str | None) -> Response:
     """Turn a graph into a tombstone."""
     iri = service.iris.expand(id)
 
     def prepared() -> writing.Prepared:
         service.subgraphs.read(iri)
-        expected = _expected(service, iri, if_match, None)
+        expected = _expected(service, iri, if_match, if_none_match)
         return service.subgraphs.prepare_delete(iri, expected=expected), lambda written: written
 
     await writing.written(service.store, iri, 0, prepared)

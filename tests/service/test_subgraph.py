@@ -437,6 +437,8 @@ def test_conditions_guard_every_method(http: httpx.Client, name: str) -> None:
     now = http.get(f"{path}.ttl").headers["ETag"]
     assert patch(http, path, ground, UPDATE, **{"If-Match": f'"0", {now}'}).status_code == 204
     assert "model" not in http.get(path).json()
+    assert http.delete(path, headers={"If-None-Match": "*"}).status_code == 412
+    assert http.get(path).status_code == 200
 
 
 def test_lines_of_one_header_are_one_list(http: httpx.Client, name: str) -> None:
