@@ -29,6 +29,7 @@ CREATE TABLE IF NOT EXISTS entity (
   phase TEXT, owner TEXT NOT NULL, tombstone INTEGER NOT NULL, removed INTEGER NOT NULL, digest TEXT NOT NULL,
   generation INTEGER NOT NULL, changed TEXT NOT NULL, facets TEXT NOT NULL, words TEXT NOT NULL
 );
+CREATE INDEX IF NOT EXISTS gone ON entity (generation) WHERE removed;
 CREATE VIRTUAL TABLE IF NOT EXISTS found USING fts5(
   words, content='entity', content_rowid='row', tokenize='unicode61 remove_diacritics 0', detail=none, columnsize=0, prefix='1 2 3'
 );
@@ -190,6 +191,14 @@ class Tables:
         self._last += len(placed)
         self.writer.executemany(_INSERT, placed)
         return placed
+
+    def forget(self, before: int) -> None:
+        """Take out what was removed before a generation."""
+        gone = self.writer.execute(
+            "SELECT row FROM entity WHERE removed AND generation < ? ORDER BY row", (before,)
+        ).fetchall()
+        self.writer.executemany(_UNFIND, [(row, "") for (row,) in gone])
+        self.writer.executemany("DELETE FROM entity WHERE row = ?", gone)
 
     def touch(self, rows: Sequence[Row]) -> None:
         """Write digest, generation and time of rows that are there."""

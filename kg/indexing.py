@@ -248,6 +248,7 @@ class Index:
         with self._tables.transaction():
             placed = self._tables.put([row for row, _ in changed.values()], {each.row: each for each in known.values()})
             self._tables.touch(touched)
+            self._tables.forget(self._store.oldest)  # no event tells of it any more
             self._tables.stand(position, mark)
         for row in placed:
             self._uncount(row.row)

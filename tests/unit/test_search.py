@@ -324,6 +324,25 @@ def test_questions_are_answered_while_all_is_listed(
     index.close()
 
 
+def test_what_is_gone_is_known_as_long_as_the_log_tells_of_it(
+    found: Search, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The feed knows what a removed graph was; when no event tells of it any more its row goes, and it may come again."""
+    iri, id = IRIS.expand("prod/z/pod/gone"), "prod/z/pod/gone"
+    for graph in (lines(id, "Pod"), None):
+        store.apply([GraphWrite(iri, graph, "user")])
+        found.index.catch_up()
+    assert found.index.known([iri])[iri].facets[0] == ("Pod",)
+    monkeypatch.setattr(EmbeddedStore, "oldest", property(lambda self: self.generation))
+    store.apply([GraphWrite(IRIS.expand("prod/z/pod/other"), lines("prod/z/pod/other", "Pod"), "user")])
+    found.index.catch_up()
+    assert found.index.known([iri]) == {}
+    store.apply([GraphWrite(iri, lines(id, "Pod"), "user")])
+    assert ids(found.find(Question("gone"))) == [id]
+    with found.index.reading() as connection:
+        connection.execute("INSERT INTO found (found, rank) VALUES ('integrity-check', 1)")
+
+
 def test_many_who_catch_up_at_once_list_nothing_twice(
     found: Search, store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
