@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import re
 import subprocess
 import sys
 import time
@@ -152,7 +153,7 @@ def _escaped(text: str) -> str:
 
 
 @given(st.permutations(range(6)), st.sets(st.integers(0, 5)), st.sampled_from([NQUADS, TRIG, TURTLE, JSONLD]))
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_equal_stores_give_equal_bytes_however_they_came_about(
     order: list[int], detours: set[int], syntax: Syntax
 ) -> None:
@@ -171,7 +172,9 @@ def test_equal_stores_give_equal_bytes_however_they_came_about(
         winding.apply([GraphWrite(name, graphs[name], "user")])
     first, second = (b"".join(exporting.written(each.export(), syntax)) for each in (straight, winding))
     assert first == second
-    assert syntax is TURTLE or read_back(first, syntax) == graphs
+    back = {} if syntax is TURTLE else read_back(first, syntax)
+    one_blank = {name: {re.sub(r"_:\w+", "_:b", line) for line in lines} for name, lines in back.items()}
+    assert syntax is TURTLE or one_blank == graphs  # JSON-LD gives blank nodes other labels
     straight.close()
     winding.close()
 
