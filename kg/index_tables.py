@@ -194,9 +194,8 @@ class Tables:
 
     def forget(self, before: int) -> None:
         """Take out what was removed before a generation."""
-        gone = self.writer.execute(
-            "SELECT row FROM entity WHERE removed AND generation < ? ORDER BY row", (before,)
-        ).fetchall()
+        query = "SELECT row FROM entity INDEXED BY gone WHERE removed AND generation < ?"  # else it goes through all
+        gone = sorted(self.writer.execute(query, (before,)).fetchall())
         self.writer.executemany(_UNFIND, [(row, "") for (row,) in gone])
         self.writer.executemany("DELETE FROM entity WHERE row = ?", gone)
 
