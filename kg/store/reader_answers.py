@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
-from contextlib import suppress
 
 from kg.errors import DrumlinError
 from kg.sparql.dataset import choose
@@ -77,6 +76,12 @@ class _Chunks(Exchange, Iterator[bytes]):
         self._first: bytes | None = None
 
     def open(self) -> None:
+        while not self._sent(self._borrowed()):
+            pass
+        self._first = self._next()
+
+    def _borrowed(self) -> Reader:
+        """Wait for a reader."""
         reader = self._readers.borrow(self._question.visible, self.deadline)
         if isinstance(reader, Promise):
             wait([reader], max(0.0, self.remaining()))
@@ -84,12 +89,19 @@ class _Chunks(Exchange, Iterator[bytes]):
                 self._readers.leave(reader)
                 raise self.too_late()
             reader = reader.result()
-        self._reader = reader
+        return reader
+
+    def _sent(self, reader: Reader) -> bool:
+        """Ask a reader; False when it has ended while it was idle, so that another must be asked."""
         request = reader.request(self.request())
-        self.generation = reader.generation
-        with suppress(OSError):  # it has ended; receiving says why
+        try:
             reader.socket.sendall(request)
-        self._first = self._next()
+        except OSError:
+            reader.fate = reader.fate or "crash"
+            self._readers.release(reader)
+            return False
+        self._reader, self.generation = reader, reader.generation
+        return True
 
     def __next__(self) -> bytes:
         part, self._first = self._first, None

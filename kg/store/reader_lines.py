@@ -203,13 +203,23 @@ class Line:
         request = reader.request(exchange.request())
         exchange.generation = reader.generation
         queue.append(exchange)
-        with suppress(OSError):  # it has ended; receiving says why
+        try:
             if len(request) <= _AT_ONCE:
                 reader.socket.sendall(request)
             else:
                 self._sending = True
                 await asyncio.to_thread(reader.socket.sendall, request)
                 self._sending = False
+        except OSError:
+            self._unsent(exchange)
+
+    def _unsent(self, exchange: AsyncChunks) -> None:
+        """The reader has ended. If it did while it was idle, no event tells so any more, and who asked it now asks another."""
+        if self._queue and self._queue[0] is exchange:
+            self.reader.fate = self.reader.fate or "crash"
+            self._lines.end(self.reader)
+            self._lines.readers.release(self.reader)
+            exchange.send_away()
 
     def read(self) -> None:
         """Take what the reader has sent, but for what the first is not ready for."""

@@ -140,6 +140,26 @@ def test_who_ends_the_reader_is_alone_in_it(asking: Asking) -> None:
     ]
 
 
+@pytest.mark.parametrize("in_a_thread", [False, True])
+def test_who_asks_a_reader_that_ended_while_idle_is_answered_by_another(
+    asking: Asking, monkeypatch: pytest.MonkeyPatch, in_a_thread: bool
+) -> None:
+    """Its end is told while nobody asks, and it is lent before the watch has buried it."""
+    monkeypatch.setattr(Readers, "_bury_idle", lambda *_: None)
+
+    async def run() -> str:
+        await asyncio.gather(*(value_of(asking, number) for number in range(4)))
+        for pid in asking.readers.pids:
+            os.kill(pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        if in_a_thread:
+            question = asking.question(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}", media_type=CSV)
+            return b"".join(asking.answer(question).chunks).decode().splitlines()[1]
+        return await asyncio.wait_for(value_of(asking, 1), PATIENCE)
+
+    assert asyncio.run(run()) == "1"
+
+
 def test_who_leaves_a_line_harms_nobody_in_it(asking: Asking) -> None:
     """When the client of the running query leaves, and one behind, the others are answered."""
 
