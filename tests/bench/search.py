@@ -67,7 +67,7 @@ def _written(store: EmbeddedStore, index: Index, writes: int = 3_000, chunk: int
     index.lines_of = store.recent_lines
     chance = random.Random(7)
     graphs = [_entity(chance, number) for number in range(writes)]
-    for what, line in (("found by", '"Pending"'), ("not found by", '"2"^^<http://www.w3.org/2001/XMLSchema#integer>')):
+    for what, line in (("not found by", '"2"^^<http://www.w3.org/2001/XMLSchema#integer>'), ("found by", '"Pending"')):
         name = "name" if what == "found by" else "generation"
         used = 0.0
         for start in range(0, writes, chunk):
