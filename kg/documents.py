@@ -29,9 +29,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 # What every parser of IRIs takes and leaves as it is: http(s), ASCII, no segment that begins with a dot.
 _PART = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
 _MORE = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]++|%[0-9A-Fa-f]{2})*+"
-_IRI = re.compile(
-    rf"https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_MORE})?+(?:#{_MORE})?+"
-)
+_IRI = re.compile(rf"https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_MORE})?+(?:#{_MORE})?+")
 _NODE = rf"<https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_PART})?+(?:#{_PART})?+>"
 _TRIPLES = re.compile(rf"(?:{_NODE} {_NODE} (?:{_NODE}|{SURE_LITERAL}) \.\n)++")
 _LOOSE = re.compile(rb"[ \t\n\r]:")

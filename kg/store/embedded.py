@@ -30,7 +30,7 @@ from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
 from kg.store.engine import Engine, translated
-from kg.store.lines import canonical
+from kg.store.lines import Canonical, canonical
 from kg.store.protocol import (
     EVERYTHING,
     Answer,
@@ -356,7 +356,7 @@ def _wanted(write: GraphWrite) -> Wanted:
     if write.lines is None:
         return Wanted(write, None, None)
     lines = canonical(write.lines, write.graph)
-    return Wanted(write, lines, digest(lines), holds_blanks(lines))
+    return Wanted(write, lines, digest(lines), type(lines) is not Canonical and holds_blanks(lines))
 
 
 def _claim(directory: Path) -> int:

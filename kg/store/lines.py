@@ -43,7 +43,7 @@ _IRIS = re.compile(_IRI)
 
 
 class Canonical(frozenset[str]):
-    """Lines in the engine's form for sure: who has just read them need not have them looked at again."""
+    """Lines in the engine's form for sure, without blank nodes: who has just read them need not have them looked at again."""
 
     __slots__ = ()
 
