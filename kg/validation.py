@@ -103,10 +103,16 @@ def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
     for line in lines:
         subject, predicate, rest = line.split(" ", 2)
         value = rest[:-2]
-        if subject != root and not subject.startswith(below):
-            return None
-        if predicate.startswith(_OPEN) and (predicate not in _KNOWN_PROPERTIES or predicate in _TOLD_APART):
-            return None
+        said = facts.get(subject)
+        if said is None:
+            if not ((subject == root or subject.startswith(below)) and _well_formed(subject)):
+                return None
+            said = facts[subject] = {}
+        values = said.get(predicate)
+        if values is None:
+            if not _surely_meant(predicate):
+                return None
+            values = said[predicate] = []
         if value[0] == '"':
             if not (value[-1] == '"' and len(value) < _SURELY_SHORT) and not _surely_well_formed(value):
                 return None
@@ -115,10 +121,15 @@ def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
                 return None
         elif value[0] != "<" or not _well_formed(value):
             return None
-        if not (_well_formed(subject) and _well_formed(predicate)):
-            return None
-        facts.setdefault(subject, {}).setdefault(predicate, []).append(value)
+        values.append(value)
     return facts
+
+
+@lru_cache(maxsize=4096)
+def _surely_meant(predicate: str) -> bool:
+    if predicate.startswith(_OPEN) and (predicate not in _KNOWN_PROPERTIES or predicate in _TOLD_APART):
+        return False
+    return _well_formed(predicate)
 
 
 @lru_cache(maxsize=65_536)
