@@ -3,7 +3,7 @@
 A write is done once it stands in the log (``kg.store.writer``): that is one sync, and no wait for the engine, which takes ten times as
 long for a new graph. Who needs what the engine holds waits for the generation in question (``reach``), and writers wait while too much
 is pending. Several batches are applied as one, and many new graphs are bulk-loaded, at half the cost of an update; so while nobody needs
-the engine, it may stay behind for ``LINGER`` seconds. What a killed process did not apply is applied when the store is opened
+the engine, new graphs may be pending for ``LINGER`` seconds. What a killed process did not apply is applied when the store is opened
 (``kg.store.recovery``).
 
 On a disk that is nearly full, nothing is accepted that the engine might have no room for: it then keeps up with every batch. When
@@ -34,9 +34,11 @@ LOADED = 128
 CHUNK = 4000
 """Graphs in one bulk load: the engine's memory grows with it."""
 LINGER = 0.5
-"""Seconds that writes may be pending while nobody has needed the engine for ``_ASKED`` seconds."""
+"""Seconds that new graphs may be pending while nobody has needed the engine for ``_ASKED`` seconds."""
 FLUSH_BYTES = 8 << 20
 """Size of the write-ahead log at which the engine's memory is written out as tables; at eight times that, it is waited for."""
+SOON = 0.1
+"""Seconds that any other write may be pending then."""
 _ASKED = 1.0
 _STATEMENT = 1000  # bytes of disk that a statement may take at first
 _SPARE = 1 << 20  # bytes that are left for the files' own needs
@@ -53,6 +55,7 @@ class _Batch:
     changes: Sequence[Change]
     update: str
     statements: int
+    new: bool  # all of it: more of the same may be loaded with it
 
 
 class Applier:
@@ -81,11 +84,11 @@ class Applier:
 
     def give(self, generation: int, changes: Sequence[Change], update: str) -> None:
         """Have a batch applied that the log holds, after those given before; ``update`` says it as text, unless it is to be loaded."""
-        batch = _Batch(generation, changes, update, _statements(changes))
+        batch = _Batch(generation, changes, update, _statements(changes), all(each.loadable for each in changes))
         with self._moved:
             self._pending.append(batch)
             self._statements += batch.statements
-            if len(self._pending) == 1 or self._statements > ROOM:
+            if len(self._pending) == 1 or not batch.new or self._statements > ROOM:
                 self._moved.notify_all()
 
     def make_room(self, changes: Sequence[Change]) -> None:
@@ -157,7 +160,8 @@ class Applier:
             if self._closed and (self._error or not self._pending):
                 return None
             if not self._again:
-                self._moved.wait_for(self._urgent, LINGER)
+                self._moved.wait_for(self._urgent, SOON)
+                self._moved.wait_for(lambda: self._urgent() or not all(each.new for each in self._pending), LINGER)
             taken: list[_Batch] = []
             touched: set[str] = set()
             for batch in self._pending:
@@ -169,7 +173,9 @@ class Applier:
             return taken
 
     def _urgent(self) -> bool:
-        return self._closed or self._again or self._statements > ROOM or time.monotonic() - self._asked_at < _ASKED
+        if self._closed or self._again or self._statements > ROOM:
+            return True
+        return time.monotonic() - self._asked_at < _ASKED
 
     def _done(self, taken: Sequence[_Batch]) -> None:
         for batch in taken:
