@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache, partial
@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import Any
 
 from kg.errors import InvalidDocument
-from kg.rdf import Lines, Term, terms
+from kg.rdf import Lines, Term, unescape
 
 NodeDocument = Mapping[str, Any]
 """A JSON-LD object that uses the terms of the context; a value is a string, number, bool, node document or a list."""
@@ -29,7 +29,7 @@ NodeDocument = Mapping[str, Any]
 CONTEXT_IRI = "https://w3id.org/drumlin/context/v1.jsonld"
 NAMESPACE = "https://w3id.org/drumlin/ns#"
 
-_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_RDF_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 
 
@@ -57,12 +57,14 @@ class _Context:
         self.terms_by_predicate: dict[tuple[str, bool], list[tuple[str, _Key]]] = {}
         for term, key in self.keys.items():
             self.terms_by_predicate.setdefault((key.predicate, key.reverse), []).append((term, key))
+        self.sets = frozenset(term for term, key in self.keys.items() if key.is_set)
+        self.reversed = frozenset(f"<{key.predicate}>" for key in self.keys.values() if key.reverse)
         # The same few names again and again, in every graph that is written.
         self.compact_iri = lru_cache(4096)(self._compact_iri)
         self.vocabulary_name = lru_cache(4096)(self._vocabulary_name)
-        self.rank = lru_cache(4096)(self._rank)
         self.literal = lru_cache(4096)(self._literal)
         self.link = lru_cache(4096)(self._term)
+        self._known_order = lru_cache(1024)(self._ordered)
 
     def _key(self, term: str, meaning: Mapping[str, Any], order: int) -> _Key:
         reverse = "@reverse" in meaning
@@ -84,28 +86,31 @@ class _Context:
         return self.keys.get(term) or _Key(self.expand(term))
 
     def _term(self, predicate: str) -> tuple[str, str | None]:
-        """Return the term that a predicate is written as, and what it takes its values for."""
-        for term, key in self.terms_by_predicate.get((predicate, False), ()):
+        """Return the term that a predicate (``<…>``) is written as, and what it takes its values for."""
+        name = predicate[1:-1]
+        for term, key in self.terms_by_predicate.get((name, False), ()):
             return term, key.coercion
-        return self.compact_iri(predicate) if predicate.startswith(self.vocab) else predicate, None
+        return self.compact_iri(name) if name.startswith(self.vocab) else name, None
 
-    def _literal(self, predicate: str, datatype: str | None, tagged: bool) -> tuple[str, Callable[[Term], Any]]:  # noqa: FBT001 - cached
-        """Return the term that a predicate is written as, and what writes literals of a type as its values."""
+    def _literal(self, predicate: str, suffix: str) -> tuple[str, Callable[[str], Any] | None]:
+        """Return the term that a predicate is written as, and what writes the text of literals that end so (None: as it is)."""
         term, coercion = self._term(predicate)
-        if tagged:
-            return term, _tagged
-        if coercion is None:
-            return term, _plain if datatype == _XSD + "string" else _typed
-        return term, native if coercion == datatype else _typed
+        if suffix[:1] == "@":
+            return term, partial(_object, "@language", suffix[1:])
+        datatype = suffix[3:-1] or _XSD + "string"
+        if coercion is None and datatype == _XSD + "string":
+            return term, None
+        if coercion is None or coercion != datatype:
+            return term, partial(_object, "@type", datatype)
+        return term, _NATIVE.get(datatype)
 
-    def is_set(self, term: str) -> bool:
-        """Tell whether a term's value is a list even when there is one."""
-        key = self.keys.get(term)
-        return key is not None and key.is_set
+    def order(self, terms: Iterable[str]) -> Sequence[str]:
+        """Put terms into the context's order, names first among those that it does not have."""
+        given = tuple(terms)
+        return self._known_order(given) if len(given) <= _USUAL else self._ordered(given)
 
-    def _rank(self, term: str) -> tuple[int, bool, str]:
-        """Return what puts terms into the context's order, names first among those that it does not have."""
-        return self.key(term).order, term != "name", term
+    def _ordered(self, terms: tuple[str, ...]) -> Sequence[str]:
+        return sorted(terms, key=lambda term: (self.key(term).order, term != "name", term))
 
     def _vocabulary_name(self, iri: str) -> str:
         """Write the value of a term of type ``@vocab``: without the vocabulary's IRI where that means the same."""
@@ -183,7 +188,7 @@ class _Plan:
 def _plan(term: str) -> _Plan:
     context = _context()
     if term == "type":
-        return _Plan(f" <{_RDF_TYPE}> ", reverse=False, write=cache(lambda kind: f"<{context.expand(kind)}>"))
+        return _Plan(f" {_RDF_TYPE} ", reverse=False, write=cache(lambda kind: f"<{context.expand(kind)}>"))
     key = context.key(term)
     return _Plan(f" <{key.predicate}> ", key.reverse, _writer(key, context))
 
@@ -266,30 +271,31 @@ def compact(graph: Iterable[str], root: str) -> dict[str, Any]:
     ``@included``, so nothing is lost: parsing the result gives the same lines (tests hold it to that).
     """
     context = _context()
-    statements: dict[str, list[tuple[str, Term]]] = {}
+    statements: dict[str, list[tuple[str, str]]] = {}
     incoming: dict[str, list[tuple[str, str]]] = {}
     for line in sorted(graph):
-        subject, predicate, value = terms(line)
-        name = _node_name(subject)
-        statements.setdefault(name, []).append((predicate.value, value))
-        if value.kind != "literal":
-            incoming.setdefault(_node_name(value), []).append((predicate.value, name))
+        subject, predicate, rest = line.split(" ", 2)
+        value = rest[:-2]
+        said = statements.get(subject)
+        if said is None:
+            statements[subject] = said = []
+        said.append((predicate, value))
+        if predicate in context.reversed:
+            incoming.setdefault(value, []).append((predicate, subject))
     writer = _Writer(context, statements, incoming)
-    document: dict[str, Any] = {"@context": CONTEXT_IRI, **writer.node(root)}
-    if rest := [name for name in statements if name not in writer.written]:
-        document["@included"] = [writer.node(name) for name in rest if name not in writer.written]
+    document: dict[str, Any] = {"@context": CONTEXT_IRI, **writer.node(f"<{root}>")}
+    if left := [name for name in statements if name not in writer.written]:
+        document["@included"] = [writer.node(name) for name in left if name not in writer.written]
     return document
 
 
-def _node_name(term: Term) -> str:
-    return f"_:{term.value}" if term.kind == "blank" else term.value
-
-
 class _Writer:
+    """Writes nodes, which are named as N-Triples has them."""
+
     def __init__(
         self,
         context: _Context,
-        statements: Mapping[str, list[tuple[str, Term]]],
+        statements: Mapping[str, list[tuple[str, str]]],
         incoming: Mapping[str, list[tuple[str, str]]],
     ) -> None:
         self.context = context
@@ -301,66 +307,81 @@ class _Writer:
     def node(self, name: str) -> dict[str, Any]:
         """Write one node with what is nested in it."""
         self.written.add(name)
+        context = self.context
         content: dict[str, list[Any]] = {}
         types: list[str] = []
-        reverse = self._reverse(name)
+        reverse = self._reverse(name) if name in self.incoming else {}
         for predicate, value in self.statements.get(name, ()):
-            if value.kind == "literal":
-                term, write = self.context.literal(predicate, value.datatype, value.language is not None)
-                content.setdefault(term, []).append(write(value))
+            if value[0] == '"':
+                end = value.rfind('"')
+                term, write = context.literal(predicate, value[end + 1 :])
+                text = value[1:end]
+                if "\\" in text:
+                    text = unescape(text)
+                written = text if write is None else write(text)
+            elif predicate == _RDF_TYPE and value[0] == "<":
+                types.append(context.compact_iri(value[1:-1]))
                 continue
-            other = _node_name(value)
-            if (name, predicate, other) in self.reversed_:
+            elif (name, predicate, value) in self.reversed_:
                 continue
-            if predicate == _RDF_TYPE and value.kind == "iri":
-                types.append(self.context.compact_iri(other))
-                continue
-            term, coercion = self.context.link(predicate)
-            content.setdefault(term, []).append(self._link(other, coercion))
+            else:
+                term, coercion = context.link(predicate)
+                written = self._link(value, coercion)
+            values = content.get(term)
+            if values is None:
+                content[term] = [written]
+            else:
+                values.append(written)
         content.update(reverse)
-        document: dict[str, Any] = {"id": name}
+        document: dict[str, Any] = {"id": _plain(name)}
         if types:
             document["type"] = types[0] if len(types) == 1 else types
-        for term in sorted(content, key=self.context.rank):
+        for term in context.order(content):
             values = content[term]
-            document[term] = values if len(values) > 1 or self.context.is_set(term) else values[0]
+            document[term] = values if len(values) > 1 or term in context.sets else values[0]
         return document
 
     def _reverse(self, name: str) -> dict[str, list[Any]]:
         """Take in the parts that point here by a predicate which the context reverses (``runs``)."""
         found: dict[str, list[Any]] = {}
-        for predicate, other in self.incoming.get(name, ()):
-            candidates = self.context.terms_by_predicate.get((predicate, True))
-            if candidates and other not in self.written and other != name:
+        for predicate, other in self.incoming[name]:
+            if other not in self.written and other != name:
                 self.reversed_.add((other, predicate, name))
-                found.setdefault(candidates[0][0], []).append(self.node(other))
+                ((term, _), *_) = self.context.terms_by_predicate[predicate[1:-1], True]
+                found.setdefault(term, []).append(self.node(other))
         return found
 
     def _link(self, name: str, coercion: str | None) -> Any:
         """Write a part where it is named first; whatever else by its name, in the short form that the term allows."""
         if name in self.statements and name not in self.written:
             return self.node(name)
+        plain = _plain(name)
         if coercion == "@id":
-            return name
-        return self.context.vocabulary_name(name) if coercion == "@vocab" else {"id": name}
+            return plain
+        return self.context.vocabulary_name(plain) if coercion == "@vocab" else {"id": plain}
 
 
-def _tagged(value: Term) -> dict[str, str | None]:
-    return {"@value": value.value, "@language": value.language}
+def _plain(name: str) -> str:
+    return name[1:-1] if name[0] == "<" else name
 
 
-def _typed(value: Term) -> dict[str, str | None]:
-    return {"@value": value.value, "@type": value.datatype}
-
-
-def _plain(value: Term) -> str:
-    return value.value
+def _object(key: str, said: str, text: str) -> dict[str, str]:
+    return {"@value": text, key: said}
 
 
 def native(value: Term) -> int | bool | str:
     """Write an integer or boolean as JSON's own where every JSON reader keeps it exact (below 2^53), else as text."""
-    if value.datatype == _XSD + "integer" and re.fullmatch(r"-?(?:0|[1-9][0-9]{0,14})", value.value):
-        return int(value.value) if value.value != "-0" else value.value
-    if value.datatype == _XSD + "boolean" and value.value in ("true", "false"):
-        return value.value == "true"
-    return value.value
+    write = _NATIVE.get(value.datatype or "")
+    return value.value if write is None else write(value.value)
+
+
+def _integer(text: str) -> int | str:
+    return int(text) if re.fullmatch(r"-?(?:0|[1-9][0-9]{0,14})", text) and text != "-0" else text
+
+
+def _boolean(text: str) -> bool | str:
+    return text == "true" if text in ("true", "false") else text
+
+
+_NATIVE: Mapping[str, Callable[[str], Any]] = {_XSD + "integer": _integer, _XSD + "boolean": _boolean}
+_USUAL = 64  # terms of one node

@@ -299,7 +299,7 @@ def _new_literal(text: str) -> Term:
     end = text.rfind('"')
     value, suffix = text[1:end], text[end + 1 :]
     if "\\" in value:
-        value = _unescape(value)
+        value = unescape(value)
     if not suffix:
         return Term("literal", value, _XSD_STRING)
     if suffix[0] == "@":
@@ -310,7 +310,8 @@ def _new_literal(text: str) -> Term:
 _known_literal = lru_cache(maxsize=16_384)(_new_literal)
 
 
-def _unescape(text: str) -> str:
+def unescape(text: str) -> str:
+    """Return the text of a literal that is written with escapes."""
     parts: list[str] = []
     start = 0
     while (position := text.find("\\", start)) >= 0:
