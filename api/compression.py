@@ -12,6 +12,7 @@ import re
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
 from typing import Any, Literal, Protocol
 
 import zstandard
@@ -127,10 +128,19 @@ def coded_headers(headers: Headers, coding: Coding, size: int | None) -> Headers
 def varying(headers: Headers) -> Headers:
     """Return headers that say that the body depends on Accept-Encoding too."""
     found = [value for name, value in headers if name.lower() == b"vary"]
-    if any(each.strip().lower() in (b"accept-encoding", b"*") for value in found for each in value.split(b",")):
+    said = _with_encoding(b", ".join(found))
+    if said is None:
         return headers
-    others = [each for each in headers if each[0].lower() != b"vary"]
-    return [*others, (b"vary", b", ".join([*found, b"Accept-Encoding"]))]
+    others = [each for each in headers if each[0].lower() != b"vary"] if found else headers
+    return [*others, (b"vary", said)]
+
+
+@lru_cache(64)
+def _with_encoding(vary: bytes) -> bytes | None:
+    """Return a Vary header with Accept-Encoding, None when it says so already."""
+    if any(each.strip().lower() in (b"accept-encoding", b"*") for each in vary.split(b",")):
+        return None
+    return b", ".join([vary, b"Accept-Encoding"]) if vary else b"Accept-Encoding"
 
 
 async def whole(status: int, headers: Headers, body: bytes, asked: Mapping[bytes, bytes]) -> tuple[Headers, bytes]:
@@ -252,6 +262,12 @@ async def _aside(work: Callable[..., bytes], *given: Any) -> bytes:
 
 
 def _may_be_coded(headers: Headers) -> bool:
-    if _value(headers, b"content-encoding") or b"no-transform" in (_value(headers, b"cache-control") or b""):
+    found = {name.lower(): value for name, value in headers}
+    if found.get(b"content-encoding") or b"no-transform" in found.get(b"cache-control", b""):
         return False
-    return _TEXT.match(_value(headers, b"content-type") or b"") is not None
+    return _is_text(found.get(b"content-type", b""))
+
+
+@lru_cache(256)
+def _is_text(content_type: bytes) -> bool:
+    return _TEXT.match(content_type) is not None

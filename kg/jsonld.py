@@ -21,7 +21,7 @@ from importlib.resources import files
 from typing import Any
 
 from kg.errors import InvalidDocument
-from kg.rdf import Lines, Term, unescape
+from kg.rdf import Lines, Term, in_order, unescape
 
 NodeDocument = Mapping[str, Any]
 """A JSON-LD object that uses the terms of the context; a value is a string, number, bool, node document or a list."""
@@ -273,7 +273,7 @@ def compact(graph: Iterable[str], root: str) -> dict[str, Any]:
     context = _context()
     statements: dict[str, list[tuple[str, str]]] = {}
     incoming: dict[str, list[tuple[str, str]]] = {}
-    for line in sorted(graph):
+    for line in in_order(graph):
         subject, predicate, rest = line.split(" ", 2)
         value = rest[:-2]
         said = statements.get(subject)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Self
 
 import pyoxigraph as ox
 
@@ -217,13 +217,30 @@ def _whole_literal(term: str) -> bool:
         position += 1
 
 
+class Ordered(frozenset[str]):
+    """Lines that came in order: ``in_order`` need not sort them again."""
+
+    order: Sequence[str]
+
+    def __new__(cls, order: Sequence[str]) -> Self:
+        """Take lines that are sorted."""
+        made = super().__new__(cls, order)
+        made.order = order
+        return made
+
+
+def in_order(lines: Iterable[str]) -> Sequence[str]:
+    """Return lines sorted."""
+    return lines.order if isinstance(lines, Ordered) else sorted(lines)
+
+
 def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None) -> bytes:
     """Write lines as ``syntax``, as quads in ``graph`` where the syntax can name one.
 
     The order of statements is that of the sorted lines, so equal graphs give equal bytes. JSON-LD comes out expanded;
     ``kg.jsonld.compact`` makes the readable form.
     """
-    ordered = sorted(lines)
+    ordered = in_order(lines)
     if syntax is NTRIPLES or (syntax is NQUADS and graph is None):
         return "".join(f"{line}\n" for line in ordered).encode()
     if syntax is NQUADS:
@@ -246,7 +263,7 @@ def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:
 
 def digest(lines: Iterable[str]) -> str:
     """Return the digest of a graph: 128 bits of BLAKE2b over its sorted lines, in hex."""
-    text = memoryview("\n".join(sorted(lines)).encode())
+    text = memoryview("\n".join(in_order(lines)).encode())
     found = hashlib.blake2b(digest_size=16)
     step = _PIECE if len(text) <= _QUICK else _QUICK
     for start in range(0, len(text), step):

@@ -98,6 +98,8 @@ class Subgraphs:
 
     def has_notes(self, iri: str) -> bool:
         """Tell whether there are live notes on the entity ``iri``, which is known to be one."""
+        if not self._store.may_hold(f"{self._iris.root}notes/"):
+            return False
         notes = self._iris.notes(iri)
         return self._store.entry(notes) is not None and self.live_entry(notes) is not None
 

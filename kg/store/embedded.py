@@ -85,6 +85,7 @@ class EmbeddedStore:
         self._closing = threading.Lock()
         self._closed = False
         self._recent = Recent()
+        self._none: dict[str, int] = {}  # beginnings of names that no graph has, and as of which generation
         self._pid_file = _claim(self.directory)
         try:
             self._open()
@@ -184,6 +185,16 @@ class EmbeddedStore:
                 return found
         with self._writer.lock:
             return look(graph)
+
+    def may_hold(self, prefix: str) -> bool:
+        """Tell whether the name of a graph begins with ``prefix``, which is looked up once a generation while none does."""
+        generation = self.generation
+        if self._none.get(prefix) == generation:
+            return False
+        if self.entries(prefix=prefix, limit=1):
+            return True
+        self._none[prefix] = generation
+        return False
 
     def entries(
         self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None

@@ -179,6 +179,10 @@ class Store(Protocol):
         """Return what is recorded about one graph, without its content."""
         ...
 
+    def may_hold(self, prefix: str) -> bool:
+        """Tell quickly whether the name of a graph may begin with ``prefix``: False when none does."""
+        ...
+
     def entries(
         self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None
     ) -> list[GraphEntry]:

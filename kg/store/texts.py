@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 
+from kg.rdf import Ordered
 from kg.store.protocol import Lines
 
 _LEVEL = 1
@@ -20,4 +21,4 @@ def pack(lines: Lines) -> bytes:
 def unpack(packed: bytes) -> Lines:
     """Return the lines that ``pack`` was given."""
     text = zlib.decompress(packed).decode()
-    return frozenset(text.split("\n")) if text else frozenset()
+    return Ordered(text.split("\n")) if text else frozenset()
