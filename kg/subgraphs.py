@@ -68,9 +68,10 @@ class Subgraphs:
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(self, id: str, *, allow_gone: bool = False) -> Subgraph:
         """Return the graph of an id or IRI; raises ``ResourceNotFound``, or ``ResourceGone`` for a tombstone."""
-        iri = self._iris.expand(id)
-        stored = self._store.read(iri)
+        iri = id if "://" in id else f"{self._iris.root}{id}"
+        stored = self._store.read(iri) if iri.startswith(self._iris.root) else None
         if stored is None:
+            self._iris.expand(id)  # what there is has a legal name
             raise ResourceNotFound(
                 f"there is no {self._iris.short(iri)}", hint="list what there is: GET /subgraphs", detail={"id": iri}
             )

@@ -6,7 +6,6 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated
@@ -62,7 +61,7 @@ def id_of(scope: Scope, id: str) -> str:
     """Return the id as the client of a request (ASGI) wrote it, ``id`` when the path is another."""
     raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
     path = raw.partition(b"?")[0].decode("latin-1").removeprefix(scope.get("root_path", ""))
-    written = re.sub(r"^/(?:subgraph|id|doc)/", "", path) or id
+    written = path.removeprefix(next(filter(path.startswith, _PREFIXES), "")) or id
     # A full IRI or a short id may also come as one segment, its slashes encoded: then it is decoded once, as a whole.
     lower = written.lower()
     whole = lower.startswith(("http%3a", "https%3a")) or ("/" not in written and "%2f" in lower)
@@ -70,6 +69,7 @@ def id_of(scope: Scope, id: str) -> str:
 
 
 EntityId = Annotated[str, Depends(entity_id)]
+_PREFIXES = ("/subgraph/", "/id/", "/doc/")
 _SUFFIXES = {each.suffix: each for each in rdf.SYNTAXES}
 
 
