@@ -9,9 +9,7 @@ from typing import Any
 import zstandard
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from starlette.requests import ClientDisconnect
 
-from api.compression import Receive
 from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 MAX_JSON = 4 << 20
@@ -123,17 +121,6 @@ async def body_of(request: Request, limit: int) -> bytes:
 def too_large(limit: int) -> TooLarge:
     """Say that a body has more than ``limit`` bytes."""
     return TooLarge(f"the body has more than {limit:,} bytes, the limit here")
-
-
-async def stream(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives; raises ``ClientDisconnect``."""
-    more = True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        yield message.get("body", b"")
-        more = message.get("more_body", False)
 
 
 async def discard(sent: AsyncIterator[bytes]) -> None:

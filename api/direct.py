@@ -126,15 +126,15 @@ async def _body(scope: Scope, receive: Receive, asked: Asked, limit: int) -> byt
     """Read a body, nearly always a plain one, without the generators that ``bodies.body_of`` needs for the others."""
     if b"content-encoding" in asked:
         return await bodies.body_of(Request(scope, receive), limit)
-    data, more = b"", True
+    received, more = bytearray(), True
     while more:
         message = await receive()
         if message["type"] != "http.request":
             raise ClientDisconnect
-        data += message.get("body", b"")
+        received += message.get("body", b"")
         more = message.get("more_body", False)
-        if len(data) > limit:
+        if len(received) > limit:
             if more:
-                await bodies.discard(bodies.stream(receive))
+                await bodies.discard(Request(scope, receive).stream())
             raise bodies.too_large(limit)
-    return data
+    return bytes(received)
