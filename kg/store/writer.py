@@ -225,11 +225,15 @@ class Writer:
             for generation, asked in enumerate(effective, self.generation + 1)
             for each in asked.changes
         ]
-        self.in_flight = frozenset(each.graph for each in changes)
+        bulk = sum(each.loadable for each in changes) >= BULK
+        update = "" if bulk else update_text(changes)
+        delta = Delta(last, update, tuple(each.graph for each in changes), bulk)
+        self.in_flight = frozenset(delta.graphs)
         self.batches += 1
         try:
             self._changes.record(entries, [each.lines for each in changes], settled=self.applier.applied)
-            self._moved(last, changes)
+            self.applier.give(last, changes, update)
+            self._moved(delta)
         finally:
             self.in_flight = frozenset()
         for generation, asked in enumerate(effective, last - len(effective) + 1):
@@ -238,14 +242,12 @@ class Writer:
             if change.after is not None and change.lines is not None:
                 self._recent.keep(change.after, change.lines)
 
-    def _moved(self, last: int, changes: list[Change]) -> None:
-        bulk = sum(each.loadable for each in changes) >= BULK
-        update = "" if bulk else update_text(changes)
-        self.applier.give(last, changes, update)
-        delta = Delta(last, update, tuple(each.graph for each in changes), bulk)
-        for each in self._followers:
-            each(delta)
-        self.generation = last
+    def _moved(self, delta: Delta) -> None:
+        try:
+            for each in self._followers:
+                each(delta)
+        finally:  # the log has it, whatever becomes of those who follow
+            self.generation = delta.generation
 
     # -- beside writing -----------------------------------------------------------------------------------------------
     def _prune(self, written: int) -> None:
