@@ -165,8 +165,8 @@ class Store(Protocol):
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
         """Write all or none, in order; the results stand in the order of ``writes``.
 
-        Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreFull``, ``StoreUnavailable``; after a raise nothing was written, unless the
-        disk failed while it was being made durable: then it is whole or not there, and not to be read until that is settled.
+        Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreFull``, ``StoreUnavailable``; after a raise nothing was written, unless
+        the error says that an engine elsewhere does not tell: then it is whole or not there.
         The same graph may occur once only (``ValueError`` otherwise).
         """
         ...
