@@ -245,10 +245,9 @@ class Way:
                 self.restart()
 
     def _deliver(self, count: int) -> None:
-        for _ in range(count):
-            kinds = [kind for kind, waiting in self._waiting.items() if waiting]
-            if kinds:
-                self._tell(*self._waiting[self._chance.choice(kinds)].pop(0))
+        while count and (kinds := [kind for kind, waiting in self._waiting.items() if waiting]):
+            self._tell(*self._waiting[self._chance.choice(kinds)].pop(0))
+            count -= 1
 
     def _late(self) -> None:
         """A DELETED of an old uid comes once more, after its name was given away."""
