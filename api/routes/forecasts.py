@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import pyarrow as pa
 from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -13,6 +12,7 @@ from api.bodies import body_of
 from kg.errors import InvalidDocument
 from kg.jsonld import NodeDocument, lines
 from kg.telemetry import wire
+from kg.telemetry.arrow import pa
 from kg.telemetry.durations import parse_duration, parse_moment
 from kg.telemetry.forecasts import Forecasts, Made
 

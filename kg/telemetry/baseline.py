@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from kg.errors import InvalidInput
+from kg.telemetry.arrow import pa, pc
 
 NAME = "seasonal-mean"
 """What the graph calls the baseline."""
 _DAY = 86_400_000  # milliseconds
 _SEASONS = 4
-_STAMP = pa.timestamp("ms", "UTC")
 
 
 def compare(forecast: pa.Table, actual: pa.Table) -> tuple[pa.Table, dict[str, float | int | None]]:
@@ -62,7 +59,7 @@ def seasonal(history: pa.Table, horizon: timedelta, step: timedelta, season: tim
     least = 0.0 if min(known.values()) >= 0 else float("-inf")  # what was never negative will not be
     y = pa.array(predicted, pa.float64())
     below = pc.max_element_wise(pc.add(y, min(low, 0.0)), least, skip_nulls=False)
-    stamped = pa.array(stamps, pa.int64()).cast(_STAMP)
+    stamped = pa.array(stamps, pa.int64()).cast(pa.timestamp("ms", "UTC"))
     return pa.table({"ds": stamped, "y": y, "q0.1": below, "q0.9": pc.add(y, max(high, 0.0))})
 
 

@@ -17,10 +17,9 @@ from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import structlog
 
+from kg.telemetry.arrow import pa, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.series import Grid
 

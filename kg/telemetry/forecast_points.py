@@ -10,11 +10,8 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet
-
 from kg.errors import InvalidDocument, SourceUnavailable
+from kg.telemetry.arrow import pa, parquet, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB
 from kg.telemetry.fetch.parquet import directory_of
@@ -24,7 +21,6 @@ MAX_POINTS = 1_000_000
 MEASUREMENT = "forecast"
 """The measurement that an InfluxDB keeps forecasts in; the tag of that name is the forecast's path."""
 _QUANTILE = re.compile(r"q0?\.[0-9]{1,4}")
-_STAMP = pa.timestamp("ms", "UTC")
 
 
 def checked(table: pa.Table) -> pa.Table:
@@ -41,7 +37,7 @@ def checked(table: pa.Table) -> pa.Table:
     if not 1 <= table.num_rows <= MAX_POINTS:
         raise InvalidDocument(f"a forecast has 1 to {MAX_POINTS:,} points, not {table.num_rows:,}")
     try:
-        columns = [table[name].cast(_STAMP if name == "ds" else pa.float64()) for name in names]
+        columns = [table[name].cast(pa.timestamp("ms", "UTC") if name == "ds" else pa.float64()) for name in names]
     except pa.ArrowException as error:
         raise InvalidDocument("ds of a forecast are times, all others are numbers") from error
     found = pa.table({name: _known(each) for name, each in zip(names, columns, strict=True)}).sort_by("ds")
@@ -60,7 +56,7 @@ def store(points: pa.Table, server: Datasource, path: str) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with unfinished.open("wb") as out:
-            pyarrow.parquet.write_table(points, out, compression="zstd")
+            parquet.write_table(points, out, compression="zstd")
             out.flush()
             os.fsync(out.fileno())
         unfinished.replace(file)
@@ -95,7 +91,7 @@ def load(server: Datasource, path: str) -> pa.Table:
     if not file.is_relative_to(directory):
         raise SourceUnavailable(f"the path {path} leads out of its datasource {server.name}")
     try:
-        return pyarrow.parquet.read_table(file, partitioning=None)
+        return parquet.read_table(file, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         raise SourceUnavailable(
             f"{path} cannot be read from datasource {server.name}", hint="the file may have been removed"
@@ -129,7 +125,7 @@ def _from_influxdb(server: Datasource, path: str) -> pa.Table:
     if not found.get("ds"):
         raise SourceUnavailable(f"{path} is not in datasource {server.name}", hint="its retention may have removed it")
     arrays = {name: pa.array(column, pa.float64()) for name, column in sorted(found.items()) if name != "ds"}
-    stamps = pa.array(found["ds"], pa.int64()).cast(_STAMP)
+    stamps = pa.array(found["ds"], pa.int64()).cast(pa.timestamp("ms", "UTC"))
     missing = pa.nulls(len(stamps), pa.float64())
     y = arrays.pop("y", missing)
     return pa.table(

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from kg.errors import DrumlinError, InvalidInput, ResourceNotFound, SourceUnavailable
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NodeDocument
 from kg.store.protocol import Store
 from kg.telemetry import forecast_points as points_of
+from kg.telemetry.arrow import pa, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import iso_duration, parse_duration
 from kg.telemetry.fetch.parquet import gridded

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
+from kg.telemetry.arrow import csv, pa, parquet, pc
 from kg.telemetry.history import Series
-from kg.telemetry.series import SCHEMA
+from kg.telemetry.series import schema
 from kg.telemetry.wire import Sink, account, merged
 
 PARQUET, CSV, NDJSON = "application/vnd.apache.parquet", "text/csv", "application/x-ndjson"
@@ -28,7 +26,7 @@ def as_parquet(parts: Iterable[Series]) -> Iterator[bytes]:
     """Yield a Parquet file (zstd), a row group per part."""
     sink = Sink()
     accounts: list[dict[str, Any]] = []
-    with pyarrow.parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), SCHEMA, compression="zstd") as writer:
+    with parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), schema(), compression="zstd") as writer:
         for part in parts:
             accounts.append(account(part))
             if part.table.num_rows:
@@ -40,21 +38,23 @@ def as_parquet(parts: Iterable[Series]) -> Iterator[bytes]:
 
 def as_csv(parts: Iterable[Series]) -> Iterator[bytes]:
     """Yield CSV with a header; a missing value is an empty field, a series that failed a comment line at the end."""
-    options = pyarrow.csv.WriteOptions(include_header=True, quoting_style="needed")
+    options = csv.WriteOptions(include_header=True, quoting_style="needed")
     failed: list[str] = []
     for part in parts:
         failed += [f"# {each.key.unique_id} {each.key.metric} is missing: {each.error}\n" for each in part.failures]
-        for batch in part.table.to_batches(max_chunksize=_ROWS) or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]:
+        for batch in part.table.to_batches(max_chunksize=_ROWS) or [pa.RecordBatch.from_pylist([], schema=schema())]:
             text = io.BytesIO()
-            pyarrow.csv.write_csv(pa.Table.from_batches([batch]).cast(_PLAIN), text, options)
+            csv.write_csv(pa.Table.from_batches([batch]).cast(_plain()), text, options)
             yield text.getvalue()
             options.include_header = False
     yield "".join(failed).encode()
 
 
-_PLAIN = pa.schema(
-    [pa.field(each.name, each.type.value_type if pa.types.is_dictionary(each.type) else each.type) for each in SCHEMA]
-)
+@cache
+def _plain() -> pa.Schema:
+    """Return the schema of a table without dictionaries, which CSV cannot be written from."""
+    kinds = ((each.name, each.type) for each in schema())
+    return pa.schema([(name, kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds])
 
 
 def as_ndjson(parts: Iterable[Series]) -> Iterator[bytes]:

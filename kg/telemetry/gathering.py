@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, TypeVar
 
-import pyarrow as pa
-
 from kg.telemetry import cache
+from kg.telemetry.arrow import pa
 from kg.telemetry.cache import DAY, SETTLED, DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB

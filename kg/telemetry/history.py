@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self, get_args
 
-import pyarrow as pa
 import structlog
 
 from kg.errors import DrumlinError, InvalidInput, MetricMissing, TooLarge
 from kg.telemetry import lacking
+from kg.telemetry.arrow import pa
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.influxdb import InfluxDB

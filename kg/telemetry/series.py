@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, Self
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from kg.errors import InvalidInput
+from kg.telemetry.arrow import pa, pc
 from kg.telemetry.durations import parse_duration
 
 MAX_POINTS = 11_000
@@ -264,16 +262,12 @@ class Column(NamedTuple):
     values: pa.DoubleArray
 
 
-SCHEMA = pa.schema(
-    [
-        ("unique_id", pa.dictionary(pa.int32(), pa.string())),
-        ("ds", pa.timestamp("ms", "UTC")),
-        ("y", pa.float64()),
-        ("metric", pa.dictionary(pa.int32(), pa.string())),
-        ("unit", pa.dictionary(pa.int32(), pa.string())),
-    ]
-)
-"""Of every table: one row per series and timestamp, the long form that forecasting libraries read."""
+@cache
+def schema() -> pa.Schema:
+    """Return the schema of every table: one row per series and timestamp, the long form that forecasting libraries read."""
+    word = pa.dictionary(pa.int32(), pa.string())
+    columns = {"unique_id": word, "ds": pa.timestamp("ms", "UTC"), "y": pa.float64(), "metric": word, "unit": word}
+    return pa.schema(list(columns.items()))
 
 
 def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
@@ -281,10 +275,10 @@ def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
     stamps = pc.multiply(seconds_of(grid), 1000).cast(pa.timestamp("ms", "UTC"))
     unique, metric, unit = (_repeated([word(each) for each in columns], len(stamps)) for word in _WORDS)
     batches = [
-        pa.RecordBatch.from_arrays([next(unique), stamps, each.values, next(metric), next(unit)], schema=SCHEMA)
+        pa.RecordBatch.from_arrays([next(unique), stamps, each.values, next(metric), next(unit)], schema=schema())
         for each in columns
     ]
-    table = pa.Table.from_batches(batches, SCHEMA)
+    table = pa.Table.from_batches(batches, schema())
     return table.filter(pc.is_valid(table["y"])) if gaps == "drop" else table
 
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO
 
 import msgspec
-import pyarrow as pa
 
 from kg.errors import InvalidDocument
+from kg.telemetry.arrow import pa
 from kg.telemetry.history import Series
-from kg.telemetry.series import SCHEMA, Key
+from kg.telemetry.series import Key, schema
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 _KEY = b"drumlin"
@@ -90,7 +90,7 @@ class Sink:
 def write(parts: Iterable[Series]) -> Iterator[bytes]:
     """Yield an Arrow IPC stream, a part at a time."""
     sink = Sink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), SCHEMA) as stream:
+    with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema()) as stream:
         for part in parts:
             about = {_KEY: msgspec.json.encode(account(part))}
             for batch in part.table.to_batches() or [_nothing()]:
@@ -102,7 +102,7 @@ def write(parts: Iterable[Series]) -> Iterator[bytes]:
 
 
 def _nothing() -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([], schema=SCHEMA)
+    return pa.RecordBatch.from_pylist([], schema=schema())
 
 
 def read(source: bytes | BinaryIO, progress: Callable[[int], None] | None = None) -> tuple[pa.Table, dict[str, Any]]:
@@ -128,4 +128,4 @@ def read(source: bytes | BinaryIO, progress: Callable[[int], None] | None = None
         raise InvalidDocument(
             "the answer is not a whole Arrow stream of series", hint="ask again; the connection may have been cut"
         ) from error
-    return pa.Table.from_batches(batches, SCHEMA).unify_dictionaries(), merged(accounts)
+    return pa.Table.from_batches(batches, schema()).unify_dictionaries(), merged(accounts)

@@ -12,8 +12,8 @@ from itertools import count, islice
 from typing import Any, Literal, Self
 
 import msgspec
-import pyarrow as pa
 
+from kg.telemetry.arrow import pa
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import Connection, Request, Told
 from kg.telemetry.fetch.prometheus import Fetched

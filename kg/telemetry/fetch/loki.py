@@ -13,8 +13,8 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple, Self
 
 import msgspec
-import pyarrow as pa
 
+from kg.telemetry.arrow import pa
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import Connection, Request, Told
 from kg.telemetry.fetch.prometheus import Fetched, decode_values

@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
+from kg.telemetry.arrow import pa, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.connection import configuration
 from kg.telemetry.fetch.parquet_files import Footer, Footers
@@ -185,7 +183,7 @@ class Parquet:
             found = footer.read([ds, y], values, ds, first, last)
         stamps = found[ds].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         try:
-            rows = pa.table({"ds": stamps, "y": found[y].cast(_Y)})
+            rows = pa.table({"ds": stamps, "y": found[y].cast(pa.float64())})
         except pa.ArrowException as error:
             raise self._refused(f"column {y} of {footer.path.name} does not hold numbers") from error
         inside = pc.and_(pc.greater(rows["ds"], first * 1000), pc.less_equal(rows["ds"], last * 1000))
@@ -220,9 +218,6 @@ class Parquet:
 
     def _refused(self, what: str) -> DatasourceRefused:
         return DatasourceRefused(f"datasource {self.datasource.name}: {what}", hint="check labels in drumlin.toml")
-
-
-_Y = pa.float64()
 
 
 def gridded(stamps: pa.ChunkedArray, values: pa.ChunkedArray, grid: Grid, how: How) -> Samples:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet
+
+from kg.telemetry.arrow import pa, parquet, pc
 
 _PER_SECOND = {"milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
 
@@ -30,7 +29,7 @@ class Footer:
     @classmethod
     def of(cls, path: Path) -> Footer:
         """Read a file's footer."""
-        metadata = pyarrow.parquet.read_metadata(path)
+        metadata = parquet.read_metadata(path)
         columns = {metadata.schema.column(n).path: n for n in range(metadata.num_columns)}
         return cls(path, metadata, metadata.schema.to_arrow_schema(), columns)
 
@@ -44,7 +43,7 @@ class Footer:
         """Read columns of the rows that have these values, of the row groups that may have times from ``first`` to ``last`` (seconds)."""
         groups = [n for n in range(self.metadata.num_row_groups) if self._may_hold(n, values, ds, first, last)]
         names = list(dict.fromkeys([*columns, *values]))
-        with pyarrow.parquet.ParquetFile(self.path, metadata=self.metadata, read_dictionary=list(values)) as file:
+        with parquet.ParquetFile(self.path, metadata=self.metadata, read_dictionary=list(values)) as file:
             table = file.read_row_groups(groups, columns=names, use_threads=False)
         chosen: Any = True
         for name, value in values.items():
@@ -53,7 +52,7 @@ class Footer:
 
     def values(self, column: str) -> set[str]:
         """Return the different values of a column of texts."""
-        with pyarrow.parquet.ParquetFile(self.path, metadata=self.metadata, read_dictionary=[column]) as file:
+        with parquet.ParquetFile(self.path, metadata=self.metadata, read_dictionary=[column]) as file:
             found = pc.unique(file.read(columns=[column], use_threads=False)[column].drop_null())
         return set(map(str, found.to_pylist()))
 

@@ -16,11 +16,9 @@ from typing import Generic, Literal, Self, TypeVar
 from urllib.parse import quote
 
 import msgspec
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv
 
 from kg.errors import DatasourceRefused, InvalidInput
+from kg.telemetry.arrow import csv, pa, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import parse_duration
 from kg.telemetry.fetch.connection import Connection, Form, Request, Told, TooHeavy
@@ -304,11 +302,6 @@ def _cut(raw: pa.Buffer) -> Samples:
 
 
 _MARKS = bytes.maketrans(b"]", b"\n")
-_PARSE = pyarrow.csv.ParseOptions(delimiter='"', quote_char=False)
-_WHOLE, _FRACTIONS = (
-    pyarrow.csv.ConvertOptions(column_types={"t": kind, "y": pa.float64()}, include_columns=["t", "y"], null_values=[])
-    for kind in (pa.int64(), pa.float64())
-)
 
 
 def _lines(raw: bytes) -> Samples:
@@ -317,13 +310,16 @@ def _lines(raw: bytes) -> Samples:
     if len(text) < 4:  # an empty list
         return Samples(pa.array([], pa.int64()), pa.array([], pa.float64()))
     try:
-        table = _table(text, _WHOLE)
+        table = _table(text, pa.int64())
         return Samples(table["t"].chunk(0), table["y"].chunk(0))
     except pa.ArrowInvalid:
-        table = _table(text, _FRACTIONS)
+        table = _table(text, pa.float64())
         return Samples(pc.round(table["t"].chunk(0)).cast(pa.int64()), table["y"].chunk(0))
 
 
-def _table(text: bytes, types: pyarrow.csv.ConvertOptions) -> pa.Table:
-    read = pyarrow.csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=["t", "y", ""])
-    return pyarrow.csv.read_csv(pa.BufferReader(text), read, _PARSE, types).combine_chunks()
+def _table(text: bytes, stamps: pa.DataType) -> pa.Table:
+    types = {"t": stamps, "y": pa.float64()}
+    convert = csv.ConvertOptions(column_types=types, include_columns=["t", "y"], null_values=[])
+    parse = csv.ParseOptions(delimiter='"', quote_char=False)
+    read = csv.ReadOptions(use_threads=False, block_size=len(text) + 1, column_names=["t", "y", ""])
+    return csv.read_csv(pa.BufferReader(text), read, parse, convert).combine_chunks()

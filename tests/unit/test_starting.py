@@ -1,0 +1,21 @@
+"""What the command line and the service import before anybody has asked for anything."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("kubernetes", "numpy", "pandas", "pyarrow", "rdflib")
+
+
+@pytest.mark.parametrize("module", ["api.cli.main", "api.app", "kg.client", "kg.store.reader_process"])
+def test_what_is_heavy_waits_until_it_is_used(module: str) -> None:
+    """Starting costs no package that only some requests need."""
+    code = f"import sys, {module}; print(*sorted(set({HEAVY}) & sys.modules.keys()))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert run.stdout.split() == []
