@@ -24,10 +24,12 @@ from api.clients import Clients
 from api.compression import Coding, Headers, Receive, Scope, Send
 from api.departures import Departures
 from api.metrics import Metrics
+from api.observing import joined
 from api.problems import crash_response, error_response
 from api.readings import Reading, Readings
 from api.request_ids import request_id
 from api.result_cache import MAX_ENTRY, Entry, ResultCache, head
+from api.streams import Taking
 from kg.errors import DrumlinError, Throttled
 from kg.store.reader_answers import Asking
 from kg.store.reader_lines import AsyncChunks
@@ -104,6 +106,7 @@ class Hot:
         except asyncio.CancelledError:
             if not leaving.left:
                 raise
+            reply.taking.tell(self._metrics)
         finally:
             leaving.end()
 
@@ -180,7 +183,10 @@ class _Reply:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self.asked: dict[bytes, bytes] = dict(scope["headers"])
+        self.taking = Taking(send)
+        self.asked: dict[bytes, bytes] = dict(
+            reversed(joined(scope["headers"]))
+        )  # of several that are no list, the first counts
         self.id = scope["request_id"] = request_id(self.asked.get(b"x-request-id"))
         self.status = 0
         self._id = (b"x-request-id", self.id.encode())
@@ -206,6 +212,7 @@ class _Reply:
             await self._body(b"")
             return
         try:
+            self._send = self.taking.send
             if whole is not None:
                 await self._body(whole if packer is None else packer.compress(whole), more=True)
             async for part in chunks:

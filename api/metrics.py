@@ -46,6 +46,11 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
+        self._stalled = Counter(
+            "drumlin_clients_stalled",
+            "Clients gone in the middle of a stream of which they had left a piece for long.",
+            registry=self.registry,
+        )
         # Finding a sample by its labels takes longer than counting.
         self._of = lru_cache(1024)(self._find)
         self._by_cache = lru_cache(16)(self._cached.labels)
@@ -70,6 +75,10 @@ class Metrics:
     def cached(self, result: str) -> None:
         """Count what the result cache did for one query."""
         self._by_cache(result).inc()
+
+    def stalled(self) -> None:
+        """Count one client that left a piece of a stream."""
+        self._stalled.inc()
 
     def _query_ended(self, ended: Ended) -> None:
         self._by_outcome(ended.outcome).inc()

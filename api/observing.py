@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import Request
 
 from api import problems
 from api.compression import Headers, Message, Receive, Scope, Send
-from api.hot import Application
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
+
+if TYPE_CHECKING:
+    from api.hot import Application  # which needs ``joined``
 
 
 class Contained:

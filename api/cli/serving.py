@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from api.cli.logs import configure_logging
-from api.listening import cannot_listen
+from api.listening import cannot_listen, cut_stalled
 from kg.errors import InvalidSettings, StoreUnavailable
 from kg.settings import Settings
 
@@ -140,7 +140,7 @@ def run_server(
     parts: Any, host: str, port: int, stop: threading.Event | None = None, listening: Callable[[], None] | None = None
 ) -> None:
     """Run the HTTP server in this thread until a signal, or until ``stop`` is set; ``listening`` is called once it answers."""
-    from granian.constants import Interfaces
+    from granian.constants import HTTPModes, Interfaces
     from granian.log import LogLevels
     from granian.server.embed import Server
 
@@ -151,6 +151,7 @@ def run_server(
         address=host,
         port=port,
         interface=Interfaces.ASGI,
+        http=HTTPModes.http1,
         log_level=LogLevels.error,
         websockets=False,
         backlog=1024,
@@ -165,9 +166,8 @@ def run_server(
                 loop.add_signal_handler(each, ending.set)
         serving = asyncio.create_task(server.serve())
         waiting = [serving, asyncio.create_task(ending.wait())]
-        if listening:
-            announcing = asyncio.create_task(_announce(host, port, listening))
-            announcing.add_done_callback(lambda task: task.cancelled() or task.result())
+        announcing = asyncio.create_task(_announce(host, port, listening))
+        announcing.add_done_callback(lambda task: task.cancelled() or task.result())
         if stop is not None:
             waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -198,8 +198,8 @@ def _collect_seldom() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-async def _announce(host: str, port: int, listening: Callable[[], None]) -> None:
-    """Call ``listening`` as soon as a connection is taken; the server itself does not say when."""
+async def _announce(host: str, port: int, listening: Callable[[], None] | None) -> None:
+    """Say how patient the server is, and call ``listening``, as soon as a connection is taken; the server itself does not say when."""
     while True:
         try:
             _, writer = await asyncio.open_connection(host, port)
@@ -207,7 +207,9 @@ async def _announce(host: str, port: int, listening: Callable[[], None]) -> None
             await asyncio.sleep(0.02)  # not listening yet
             continue
         writer.close()
-        listening()
+        cut_stalled(port)
+        if listening:
+            listening()
         return
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import shutil
 import tarfile
 import threading
@@ -14,9 +13,10 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends
-from starlette.responses import StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, now, parts
+from api.streams import Stream
 from kg.checking import check
 from kg.errors import CapabilityMissing, Conflict
 from kg.store import backups
@@ -50,12 +50,10 @@ def _alone() -> Iterator[None]:
         _ONE.release()
 
 
-@router.post("/backup", summary="Take a backup", response_class=StreamingResponse)
-def backup(service: Service) -> StreamingResponse:
+@router.post("/backup", summary="Take a backup", response_class=Response)
+def backup(service: Service) -> Stream:
     """Stream one generation of the store as a tar of a store directory, while others write; `drumlin backup DIR` unpacks and proves it."""
-    chunks = _backup(_store(service), service.settings.base)
-    first = next(chunks)  # taken before the answer begins, so that a failure has a status
-    return StreamingResponse(itertools.chain([first], chunks), media_type="application/x-tar")
+    return Stream(_backup(_store(service), service.settings.base), "application/x-tar")
 
 
 def _backup(store: EmbeddedStore, base: str) -> Iterator[bytes]:

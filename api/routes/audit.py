@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Header
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, parts
 from api.bulk import MEDIA_TYPE as NDJSON
 from api.negotiation import choose
+from api.streams import Stream
 from kg import rdf
 from kg.audit import Report, audited, shacl_report
 from kg.errors import Conflict
@@ -36,7 +37,7 @@ def run(service: Annotated[Parts, Depends(parts)], accept: Annotated[str | None,
     steps = _steps(service)
     report = next(steps)  # begun, it gives the lock back also when nobody reads on
     if media_type == NDJSON:
-        return StreamingResponse(_lines(chain([report], steps), len(service.store.entries())), media_type=media_type)
+        return Stream(_lines(chain([report], steps), len(service.store.entries())), media_type)
     deque(steps, maxlen=0)
     if media_type == "application/json":
         return Response(msgspec.json.encode(_told(report)), media_type=media_type)

@@ -54,4 +54,4 @@ def export(
         type = type or frame
     selection = Selection(type, domain, namespace, owner, prefix)
     chunks = exporting.written(exporting.select(service.store, selection, service.iris), syntax, frame)
-    return Stream(chunks, media_type=syntax.media_type, headers={"Vary": "Accept"})
+    return Stream(chunks, syntax.media_type, {"Vary": "Accept"})

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, now, parts
 from api.bodies import JsonRoute
@@ -17,6 +17,7 @@ from api.negotiation import choose, unnamed
 from api.problems import problem_of
 from api.routes.forecasts import forecasts_of
 from api.selecting import Selection, selected
+from api.streams import Stream
 from api.windows import window
 from kg.errors import InvalidInput
 from kg.telemetry import wire
@@ -154,7 +155,7 @@ def _streamed(found: Iterator[Series], plan: Plan, media_type: str) -> Response:
     if media_type == JSON:
         return Response(_as_json(first), media_type=JSON, headers=headers)
     chunks = _STREAMS[media_type](itertools.chain([first], found))
-    return StreamingResponse(chunks, media_type=media_type, headers=headers)
+    return Stream(chunks, media_type, headers)
 
 
 def _media_type(accept: str | None, wanted: str | None) -> str:

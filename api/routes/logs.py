@@ -7,10 +7,10 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query
-from starlette.responses import StreamingResponse
 
 from api.assembly import Parts, now, parts
 from api.negotiation import choose
+from api.streams import Stream
 from api.windows import window
 from kg.telemetry import logs
 from kg.telemetry.fetch.loki import Direction
@@ -34,7 +34,7 @@ def get_logs(
     direction: Annotated[Direction, Query(description="backward: the newest lines first.")] = "backward",
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
     accept: Annotated[str | None, Header()] = None,
-) -> StreamingResponse:
+) -> Stream:
     """Return lines, each once, in order of time; NDJSON ends with an object that tells query, warnings and number of lines."""
     media_type = choose(accept, (NDJSON, TEXT))
     found = logs.fetch(
@@ -47,13 +47,7 @@ def get_logs(
         datasource=datasource,
     )
     chunks = _as_ndjson(found) if media_type == NDJSON else _as_text(found)
-    first = next(chunks)  # an error of the server is answered as one, not in the middle of a stream
-    return StreamingResponse(_chain(first, chunks), media_type=media_type, headers={"Vary": "Accept"})
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
+    return Stream(chunks, media_type, {"Vary": "Accept"})
 
 
 def _as_ndjson(found: Found) -> Iterator[bytes]:

@@ -12,12 +12,13 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api import reference
 from api.assembly import Parts, parts
 from api.negotiation import choose, named, rdf_syntax
 from api.representations import matches
+from api.streams import Stream
 from kg import alignment, jsonld, rdf
 from kg.errors import ResourceNotFound
 from kg.rdf import NTRIPLES, TURTLE, syntax_named
@@ -105,7 +106,7 @@ def profile(name: str, service: Annotated[Parts, Depends(parts)], accept: Accept
     """Stream what an alignment's rules make of the whole graph, as N-Triples; ``/profiles/{name}/rules`` has the rules."""
     choose(accept, (NTRIPLES.media_type, "text/plain"))
     alignment.source(name)
-    return StreamingResponse(alignment.aligned(service.store, name), media_type=NTRIPLES.media_type)
+    return Stream(alignment.aligned(service.store, name), NTRIPLES.media_type)
 
 
 @router.get("/profiles/{name}/rules", summary="The rules of an alignment as RDF")

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Header, Query
 from pydantic import WithJsonSchema
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, parts
 from api.negotiation import choose, unnamed
 from api.parameters import known_only
+from api.streams import Stream
 from kg.errors import TooLarge
 from kg.sparql import gate
 from queries.catalogue import Catalogue, Parameter, SavedQuery
@@ -141,7 +142,7 @@ def _answer(
     answer = service.store.answer(gated.text, media_type=kind, base=service.settings.base)
     headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
     if media_type != JSON:
-        return StreamingResponse(answer.chunks, media_type=media_type, headers=headers)
+        return Stream(answer.chunks, media_type, headers)
     return Response(_plain(query, b"".join(answer.chunks)), media_type=JSON, headers=headers)
 
 

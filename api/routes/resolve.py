@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Query
 from pydantic import Field
-from starlette.responses import StreamingResponse
 
 from api.assembly import Parts, now, parts
 from api.bodies import JsonRoute
 from api.problems import problem_of
 from api.selecting import Selection, selected
+from api.streams import Stream
 from api.windows import window
 from kg.errors import DrumlinError
 from kg.telemetry.formats import NDJSON
@@ -57,15 +56,13 @@ def resolve(
 
 
 @router.post("/resolve", summary="Resolve the metrics of many entities")
-def resolve_many(service: Service, body: Wanted) -> StreamingResponse:
+def resolve_many(service: Service, body: Wanted) -> Stream:
     """Return NDJSON: per entity and metric, in order, what GET returns or ``entity, metric, problem``."""
     entities = selected(service, body)
     span = window(body.last, body.start, body.end, now())
     pairs = _pairs(service, entities, body)
     found = service.resolver.resolve_many(pairs, span, datasource=body.datasource, step=body.step, query=body.query)
-    chunks = _as_lines(found)
-    first = next(chunks)  # what is wrong with the whole request is answered as a problem, not in the middle of a stream
-    return StreamingResponse(itertools.chain([first], chunks), media_type=NDJSON)
+    return Stream(_as_lines(found), NDJSON)
 
 
 def _pairs(service: Parts, entities: list[str], body: Wanted) -> Iterator[tuple[str, str]]:

@@ -6,15 +6,15 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, parts
 from api.bodies import body_of
 from api.negotiation import choose, named
 from api.problems import MethodRefused, NotAcceptable
 from api.routes import description
+from api.streams import Stream
 from kg.sparql import gate, protocol
-from kg.store.protocol import Answer
 
 router = APIRouter(tags=["sparql"])
 
@@ -49,18 +49,18 @@ async def query(request: Request, service: Service) -> Response:
     gated = gate.check(sent.query, max_bytes=limit)
     media_type = result_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))
 
-    def work() -> Answer:
-        return service.store.answer(
+    def work() -> Stream:
+        answer = service.store.answer(
             gated.text,
             media_type=media_type,
             dataset=sent.dataset,
             base=service.settings.base,
             timeout=sent.seconds,
         )
+        headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
+        return Stream(answer.chunks, answer.media_type, headers)
 
-    answer = await run_in_threadpool(work)
-    headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
-    return StreamingResponse(answer.chunks, media_type=answer.media_type, headers=headers)
+    return await run_in_threadpool(work)
 
 
 def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:

@@ -15,13 +15,14 @@ from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Request
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from api.assembly import Parts, parts
 from api.bodies import body_of
 from api.multipart import Part, parts_of
 from api.negotiation import choose, rdf_syntax, sent_syntax
 from api.problems import MethodRefused, NotAcceptable, unconditional
+from api.streams import Stream
 from kg import rdf
 from kg.errors import InvalidIdentifier, PreconditionFailed, UnsupportedSyntax
 from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
@@ -113,8 +114,7 @@ def _dataset(request: Request, service: Parts, wanted: str | None) -> Response:
     headers = {"Cache-Control": "no-cache", "Vary": "Accept"}
     if request.method == "HEAD":
         return Response(media_type=media_type, headers=headers)
-    chunks = _written(service, rdf.syntax_named(media_type))
-    return StreamingResponse(chunks, media_type=media_type, headers=headers)
+    return Stream(_written(service, rdf.syntax_named(media_type)), media_type, headers)
 
 
 def _written(service: Parts, syntax: Syntax) -> Iterator[bytes]:

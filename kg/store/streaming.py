@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 _ROOM = 64  # chunks of about 8 kB
-_STALLED = 60.0  # seconds without a reader taking anything
+_STALLED = 600.0  # seconds without a reader taking anything: a slow client's buffers, between here and there, take long
 
 
 class _Abandoned(Exception):

@@ -52,6 +52,21 @@ def test_solutions_come_in_the_format_asked_for(http: httpx.Client, accept: str,
     assert answer.text.startswith(begins)
 
 
+def test_headers_of_several_lines(http: httpx.Client) -> None:
+    """What is accepted or known counts over all lines; of a header that is no list the first line counts."""
+    lines = [("Accept", "text/html"), ("Accept", "text/csv;q=0.5"), ("Accept", "application/sparql-results+xml;q=0.9")]
+    for order in (lines, lines[::-1]):
+        answer = http.get("/sparql", params={"query": SELECT}, headers=order)
+        assert answer.headers["Content-Type"].startswith("application/sparql-results+xml")
+    known = [("If-None-Match", '"other"'), ("If-None-Match", answer.headers["ETag"]), ("If-None-Match", '"another"')]
+    assert http.get("/sparql", params={"query": SELECT}, headers=[*lines, *known]).status_code == 304
+    types = [("Content-Type", "application/sparql-query"), ("Content-Type", "application/x-www-form-urlencoded")]
+    assert _names(http.post("/sparql", content=SELECT, headers=types)) == [
+        "checkout",
+        "ledger",
+    ]
+
+
 @pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
 def test_graphs_come_in_every_syntax(http: httpx.Client, syntax: rdf.Syntax) -> None:
     """CONSTRUCT gives the same triples in each RDF syntax."""

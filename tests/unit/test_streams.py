@@ -1,17 +1,21 @@
-"""Streams beside a client that is slow or silent: it is told that nothing is new, and let go when it takes nothing."""
+"""Streams: how they begin, fail and end; a silent subscriber is told that nothing is new (tests/service/test_stalled.py: stalled ones)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
 from starlette.types import Message
+from structlog.testing import capture_logs
 
-from api import streams
 from api.routes import events
 from api.routes.events import Subscribers
+from api.streams import Stream, _Begun
+from kg.errors import SourceUnavailable, TooLarge
 from kg.feed import Feed, Position, Wanted
 from kg.indexing import Index
 from kg.store.embedded import EmbeddedStore
@@ -70,45 +74,94 @@ def test_a_silent_subscriber_is_told_where_it_is(
     assert feed.readers == 0
 
 
-def test_a_subscriber_that_takes_nothing_is_let_go(
-    store: EmbeddedStore, feed: Feed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """One whose connection takes no more loses its place after a while, without an error; a slow one keeps it."""
-    monkeypatch.setattr(streams, "STALLED", 0.3)
-    sent: list[bytes] = []
+def test_the_first_piece_is_made_before_the_answer_begins() -> None:
+    """What goes wrong before it is raised, so that it has a status."""
 
-    async def never(message: Message) -> None:
-        sent.append(message.get("body", b""))
-        if b"data: " in sent[-1]:
+    def pieces() -> Iterator[bytes]:
+        raise TooLarge("more than there is room for")
+        yield b""
+
+    with pytest.raises(TooLarge):
+        Stream(pieces(), "text/plain")
+
+
+async def sent_of(pieces: Iterator[bytes], leaves_after: int | None = None) -> list[Message]:
+    """Return what is sent of a stream to a client that may leave."""
+    sent: list[Message] = []
+    gone = asyncio.Event()
+
+    async def receive() -> Message:
+        await gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+        if len(sent) == leaves_after:
+            gone.set()
             await asyncio.Event().wait()
 
-    async def follow() -> None:
-        others = Subscribers(feed)
-        response = streams.Stream(events._stream(feed, others, Position(0), Wanted()), media_type=events.STREAM)
-        following = asyncio.create_task(response.stream_response(never))
-        write(store, "prod/n/pod/a")
-        await following
-        assert feed.readers == 0
-
-    asyncio.run(asyncio.wait_for(follow(), PATIENCE))
-    assert sum(each.count(b"data: ") for each in sent) == 1
+    app = Starlette()
+    app.state.metrics = None  # nobody is counted: none took nothing for long
+    await Stream(pieces, "text/plain")({"type": "http", "app": app}, receive, send)
+    return sent
 
 
-def test_pieces_come_one_by_one_to_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is limited is the time of a piece, not that of the whole."""
-    monkeypatch.setattr(streams, "STALLED", 0.4)
-    sent: list[bytes] = []
+def test_pieces_are_closed_with_the_answer() -> None:
+    """When the last was sent and when the client leaves: not by the garbage collector, and not on the event loop."""
+    closed: list[str] = []
 
-    async def pieces() -> AsyncIterator[bytes]:
-        for number in range(8):
-            yield b"%d" % number
+    def pieces() -> Iterator[bytes]:
+        try:
+            for number in range(3):
+                yield b"%d" % number
+        finally:
+            closed.append(threading.current_thread().name)
 
-    async def slow(message: Message) -> None:
-        await asyncio.sleep(0.08)
-        sent.append(message.get("body", b""))
+    sent = asyncio.run(asyncio.wait_for(sent_of(pieces()), PATIENCE))
+    assert b"".join(each.get("body", b"") for each in sent) == b"012"
+    assert not sent[-1]["more_body"]
+    kept = pieces()
+    asyncio.run(asyncio.wait_for(sent_of(kept, leaves_after=2), PATIENCE))
+    assert len(closed) == 2
+    assert threading.current_thread().name not in closed
 
-    asyncio.run(asyncio.wait_for(streams.Stream(pieces()).stream_response(slow), PATIENCE))
-    assert b"".join(sent) == b"01234567"
+
+def test_an_answer_that_fails_on_the_way_has_no_end() -> None:
+    """A 200 was said already, so the client is told by a body without an end, and the log why."""
+
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        raise SourceUnavailable("prometheus does not answer")
+
+    with capture_logs() as logged:
+        sent = asyncio.run(asyncio.wait_for(sent_of(pieces()), PATIENCE))
+    assert [each.get("body") for each in sent] == [None, b"a"]
+    assert sent[-1]["more_body"]
+    assert logged == [{"event": "result_cut", "log_level": "warning", "error": "prometheus does not answer"}]
+
+
+def test_a_piece_in_the_making_is_waited_for() -> None:
+    """Who closes pieces while a thread still makes one does not fail with it."""
+    making, made = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        yield b"a"
+        making.set()
+        made.wait(PATIENCE)
+        yield b"b"
+
+    begun = _Begun(pieces())
+    next(begun)
+    thread = threading.Thread(target=next, args=(begun,))
+    thread.start()
+    making.wait(PATIENCE)
+    closing = threading.Thread(target=begun.close)
+    closing.start()
+    made.set()
+    for each in (thread, closing):
+        each.join(PATIENCE)
+    with pytest.raises(StopIteration):
+        next(begun)
 
 
 def test_older_events_wait_for_the_index(store: EmbeddedStore, tmp_path: Path) -> None:

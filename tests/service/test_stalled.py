@@ -1,0 +1,149 @@
+"""Clients that take nothing of an answer are let go, however it is made; those that read slowly are not. Over real sockets."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
+
+import api
+from api import listening
+from api.assembly import Parts, assemble
+from api.cli.serving import listening_address, run_server
+from kg.settings import Settings
+from kg.store.protocol import GraphWrite
+
+PATIENCE = 0.3
+DEADLINE = 30.0
+HOST = "127.0.0.1"
+GRAPHS = 12
+ELSEWHERE = "https://elsewhere.example/"
+CROSS = "SELECT%20*%20%7B%20%3Fa%20%3Fb%20%3Fc%20.%20%3Fd%20%3Fe%20%3Ff%20%7D"  # each statement beside each other one: 50 MB
+STREAMS = (f"GET /sparql?query={CROSS}", "GET /export", "GET /store?format=trig", "POST /admin/backup")
+OTHERS = (
+    "GET /events?since=0&quads=true",
+    f"GET /store?graph={ELSEWHERE}0",
+)  # a feed that waits, an answer that is whole
+
+
+class Running(NamedTuple):
+    """A service in this process, and what it has logged."""
+
+    parts: Parts
+    port: int
+    logged: list[EventDict]
+
+    def ask(self, what: str) -> socket.socket:
+        """Send a request over a connection that holds little on its way."""
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
+        connection.settimeout(DEADLINE)
+        connection.connect((HOST, self.port))
+        connection.sendall(f"{what} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+        return connection
+
+    def metric(self, name: str) -> float:
+        """Return the value of one of its metrics."""
+        lines = httpx.get(f"http://{HOST}:{self.port}/metrics").text.splitlines()
+        return sum(float(each.rpartition(" ")[2]) for each in lines if each.startswith(name))
+
+    @property
+    def held(self) -> list[str]:
+        """What the store holds for those who read all of it."""
+        directory = self.parts.store.directory  # type: ignore[attr-defined]  # an embedded one
+        return [each.name for each in directory.glob("checkpoints/*")]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Serve 4 MB with little patience."""
+    directory, stop = tmp_path_factory.mktemp("stalled") / "store", threading.Event()
+    with pytest.MonkeyPatch.context() as patch, capture_logs() as logged:
+        patch.setattr(listening, "STALLED", PATIENCE)
+        parts = assemble(Settings(base="https://kg.example"), directory=directory)
+        parts.store.apply([_written(number) for number in range(GRAPHS)])
+        port, began = listening_address(HOST, 0), threading.Event()
+        server = threading.Thread(target=run_server, args=(parts, HOST, port, stop, began.set))
+        server.start()
+        assert began.wait(DEADLINE)
+        yield Running(parts, port, logged)
+        stop.set()
+        server.join(DEADLINE)
+
+
+def _written(number: int) -> GraphWrite:
+    size = 2 << 20 if number == 0 else 200_000
+    return GraphWrite(
+        f"{ELSEWHERE}{number}", frozenset({f'<{ELSEWHERE}{number}> <{ELSEWHERE}says> "{"x" * size}" .'}), "user"
+    )
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait for something to be true."""
+    deadline = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def is_cut(connection: socket.socket) -> bool:
+    """Tell whether the system has ended the server's side of a connection: the client is told when it sends the next packet."""
+    here, there = (f":{address[1]:04X} " for address in (connection.getpeername(), connection.getsockname()))
+    lines = Path("/proc/net/tcp").read_text().splitlines()
+    return not any(each.find(here) < each.find(there) for each in lines if here in each and there in each)
+
+
+def test_who_takes_nothing_is_let_go_from_every_answer(running: Running) -> None:
+    """Its connection is cut, what was held for it is freed, and who left the pieces of a stream is told of in the log and counted."""
+    stalled, logged = running.metric("drumlin_clients_stalled_total"), len(running.logged)
+    with ExitStack() as stack:
+        clients = [stack.enter_context(running.ask(each)) for each in (*STREAMS, *OTHERS)]
+        until(lambda: running.metric("drumlin_clients_stalled_total") == stalled + len(STREAMS))
+        until(lambda: all(is_cut(each) for each in clients))
+    until(lambda: not running.held and not running.parts.feed.readers)
+    assert running.metric('drumlin_queries_total{outcome="abandoned"}') == 1
+    assert sum(each["event"] == "client_stalled" for each in running.logged[logged:]) == len(STREAMS)
+
+
+def test_who_reads_slowly_is_never_cut(running: Running) -> None:
+    """A client that takes a little now and then goes on for longer than one that takes nothing: none of its pieces comes in that time."""
+    paused = PATIENCE
+    while paused >= PATIENCE:  # then this machine was too busy to read
+        paused = longest_pause(running)
+
+
+def longest_pause(running: Running) -> float:
+    """Read slowly, and return for how long nothing was read."""
+    with running.ask("GET /export") as client:
+        began = read = time.monotonic()
+        longest = 0.0
+        while read - began < 2 * PATIENCE:
+            try:
+                assert client.recv(4096)
+            except ConnectionResetError:
+                longest = max(longest, time.monotonic() - read)
+                assert longest >= PATIENCE
+                return longest
+            longest, read = max(longest, time.monotonic() - read), time.monotonic()
+            time.sleep(PATIENCE / 20)
+    return longest
+
+
+def test_every_stream_is_of_the_one_kind() -> None:
+    """No module but ``api.streams`` has a way of its own to send piece by piece; ``/sparql`` sends through its ``Taking``."""
+    sources = {each.name: each.read_text() for each in Path(api.__path__[0]).rglob("*.py")}
+    assert [name for name, text in sources.items() if "StreamingResponse" in text] == ["streams.py"]
+    senders = {name for name, text in sources.items() if re.search(r'"more_body": (?!False)', text)}
+    assert senders == {"hot.py"}
+    assert "self.taking.send" in sources["hot.py"]
