@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 
 
-class Job:
+class Job(ABC):
     """A ``turn`` of work, anew ``seconds`` after the last one, until one was all there is to do, or the job is stopped."""
 
     def __init__(self, name: str, seconds: float) -> None:
@@ -23,9 +24,9 @@ class Job:
         if self._thread.is_alive():
             self._thread.join(timeout)
 
+    @abstractmethod
     def turn(self) -> bool:
         """Do it once and tell whether that was all; raises nothing, as nobody would hear of it. ``_stop`` says when to end early."""
-        raise NotImplementedError
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self.turn():

@@ -34,7 +34,6 @@ class Carry(Protocol):
 
     def __call__(self, steps: Coroutine[Any, Any, T], /) -> T:
         """Run it."""
-        raise NotImplementedError
 
 
 def finished(steps: Coroutine[Any, Any, T]) -> T:
@@ -66,35 +65,27 @@ class Wire(Protocol):
     @property
     def address(self) -> httpx.URL:
         """The service's address."""
-        raise NotImplementedError
 
     async def send(self, call: Call[Any], *, whole: bool) -> httpx.Response:
         """Send a request; the answer's body is there when it is wanted ``whole``."""
-        raise NotImplementedError
 
     async def read(self, response: httpx.Response) -> None:
         """Read the rest of a body."""
-        raise NotImplementedError
 
     def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         """Yield a body as it comes."""
-        raise NotImplementedError
 
     async def leave(self, response: httpx.Response) -> None:
         """Let go of an answer that may not have been read."""
-        raise NotImplementedError
 
     async def pause(self, seconds: float) -> None:
         """Wait."""
-        raise NotImplementedError
 
     async def aside(self, work: Callable[[Carry], T]) -> T:
         """Do work that blocks where it keeps nobody waiting; it is given what carries out coroutines from there."""
-        raise NotImplementedError
 
     async def close(self) -> None:
         """Close all connections."""
-        raise NotImplementedError
 
 
 class BlockingWire:
