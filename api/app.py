@@ -49,6 +49,7 @@ EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "
 _STRICT = (
     admin,
     audit,
+    subgraph,
     subgraphs,
     export,
     linked,
@@ -85,7 +86,7 @@ def create_app(parts: Parts) -> Application:
     app.state.metrics = Metrics(parts)
     app.state.subscribers = events.Subscribers(parts.feed)
     strict = [each.router for each in _STRICT]
-    others = [each.router for each in (subgraph, sparql, update, store, operations)]
+    others = [each.router for each in (sparql, update, store, operations)]
     others.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
     routers = [*strict, *others]
     with_head(routers)

@@ -4,7 +4,7 @@ Left out, with the reason:
 
 * ``positive_data_acceptance``: what a schema allows may still be wrong by rules that no JSON Schema can say (an id names no entity, a text is
   no Turtle, a graph has no owner);
-* ``negative_data_rejection``: a parameter that is a list of texts takes any text, and unknown parameters are ignored, as HTTP has it;
+* ``negative_data_rejection``: a parameter that is a list of texts takes any text, and ``/sparql`` passes over parameters that it does not know;
 * ``not_a_server_error``: 502 is the right answer when a datasource cannot be asked; 500 is undocumented nearly everywhere, so it is found;
 * ``/events`` as a stream, which never ends: it is asked for a batch.
 """

@@ -19,7 +19,6 @@ from api import bodies, writing
 from api.assembly import Parts, parts
 from api.compression import Scope
 from api.negotiation import JSON_OFFERED, Reply, choose, rdf_syntax, sent_syntax
-from api.parameters import known_only
 from api.problems import NotAcceptable, unconditional
 from api.representations import CONTEXT_LINK, digests_of, etag, headers_of, matches, neighbours, write_graph
 from kg import jsonld, patching, rdf
@@ -151,7 +150,7 @@ def wish(
 Wanted = Annotated[Wish, Depends(wish)]
 
 
-@router.get("/subgraph/{id:path}", summary="Read one entity's graph", dependencies=[Depends(known_only)])
+@router.get("/subgraph/{id:path}", summary="Read one entity's graph")
 def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
 

@@ -121,6 +121,12 @@ def _request(parameters: list[tuple[str, str]], direct: str | None) -> Request:
 
 
 def _dataset(parameters: list[tuple[str, str]], default_name: str, named_name: str) -> Dataset:
+    for name in {name for name, _ in parameters} - {default_name, named_name}:
+        # Clients add parameters of their own, which are passed over; one that was to name graphs must not be: all would be read.
+        if "graph" in name.lower():
+            raise QueryRejected(
+                f"there is no parameter {name[:64]!r} here", hint=f"graphs are named by {default_name} and {named_name}"
+            )
     default = tuple(value for name, value in parameters if name == default_name)
     named = tuple(value for name, value in parameters if name == named_name)
     # Naming one kind of graph chooses the whole dataset (protocol §2.1.4): the other kind is empty then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 
 import httpx
@@ -97,3 +98,53 @@ def test_a_misspelt_parameter_is_refused(http: httpx.Client, path: str, hint: st
     answer = http.get(path, headers={"Accept": "*/*"})
     assert (answer.status_code, answer.json()["hint"]) == (422, hint)
     assert "there is no parameter" in answer.json()["detail"]
+
+
+def test_every_route_refuses_what_it_does_not_know(http: httpx.Client) -> None:
+    """But for probes, whoever sends them, and the SPARQL protocol, whose clients have parameters of their own."""
+    taking = set()
+    for path, operations in http.get("/openapi.json").json()["paths"].items():
+        for method in operations:
+            answer = http.request(method, re.sub(r"\{\w+\}", "x", path), params={"unread": "1"}, content=b"{}")
+            if "parameter 'unread'" not in answer.text:
+                taking.add(path)
+    assert taking == {"/livez", "/readyz", "/metrics", "/sparql", "/sparql/update"}
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "PATCH", "DELETE"])
+def test_a_parameter_of_a_write_is_refused_too(http: httpx.Client, method: str) -> None:
+    """What it was to do would not be done, and nobody would be told: none of them takes any."""
+    path = "/subgraph/prod/payments/deployment/checkout"
+    tag = http.get(path).headers["ETag"]
+    answer = http.request(method, f"{path}?dry_run=1", content=b"{}", headers={"Content-Type": "application/ld+json"})
+    assert (answer.status_code, answer.json()["detail"]) == (422, "there is no parameter 'dry_run' here")
+    assert http.get(path).headers["ETag"] == tag
+
+
+@pytest.mark.parametrize(
+    ("place", "text", "misspelt", "hint"),
+    [
+        ("query", "ASK {}", "default-graph-url", "graphs are named by default-graph-uri and named-graph-uri"),
+        ("query", "ASK {}", "namedGraph", "graphs are named by default-graph-uri and named-graph-uri"),
+        (
+            "update",
+            "CLEAR DEFAULT",
+            "default-graph-uri",
+            "graphs are named by using-graph-uri and using-named-graph-uri",
+        ),
+        (
+            "update",
+            "CLEAR DEFAULT",
+            "insert-graph-uri",
+            "graphs are named by using-graph-uri and using-named-graph-uri",
+        ),
+    ],
+)
+def test_a_misspelt_dataset_is_refused(http: httpx.Client, place: str, text: str, misspelt: str, hint: str) -> None:
+    """It would be passed over, and all graphs read instead; what clients add of their own is."""
+    _, path, media_type = PLACES[place]
+    headers = {"Content-Type": media_type}
+    answer = http.post(path, params={misspelt: "https://elsewhere.example/"}, content=text, headers=headers)
+    assert (answer.status_code, answer.json()["hint"]) == (400, hint)
+    others = {"output": "json", "results": "json", "infer": "true", "queryLn": "SPARQL"}  # SPARQLWrapper, RDF4J
+    assert http.post(path, params=others, content=text, headers=headers).is_success
