@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from kg.errors import QueryRejected
 from kg.sparql import gate
+from tests.listening import listening
 
 CANARY = "http://canary.invalid/"
 """Stands for the canary's address until that is known."""
@@ -104,10 +105,8 @@ def canary() -> Iterator[tuple[str, list[bytes]]]:
         def handle(self) -> None:
             heard.append(self.request.recv(200))
 
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with listening(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as server:
         yield f"http://127.0.0.1:{server.server_address[1]}/", heard
-        server.shutdown()
 
 
 def send(url: str, cases: Iterator[Case], address: str, *, workers: int = 4) -> tuple[Counter[str], list[Case]]:

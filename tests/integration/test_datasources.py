@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -27,6 +26,7 @@ from kg.telemetry.series import Grid
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import T0, RealPrometheus, at, need
 from tests.integration.test_prometheus_tls import certificate
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS
 
 NOW = at(239)
@@ -196,12 +196,8 @@ class _Doorkeeper(BaseHTTPRequestHandler):
 
 @contextmanager
 def _before(victoria: str, authorization: str, context: ssl.SSLContext | None = None) -> Iterator[Door]:
-    with Door(victoria, authorization, context) as door:
-        thread = threading.Thread(target=door.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(Door(victoria, authorization, context)) as door:
         yield door
-        door.shutdown()
-        thread.join()
 
 
 @pytest.mark.parametrize("username", ["reader", None])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +21,7 @@ from kg.telemetry.series import Window
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_history import CHECKOUT, NODE_A, documents
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS, GraphStore
 
 TOKEN = "glsa_secret-token"
@@ -105,12 +105,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def server() -> Iterator[FakeGrafana]:
     """A Grafana on loopback."""
-    with FakeGrafana() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FakeGrafana()) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Iterator
 
@@ -20,6 +19,7 @@ from tests.integration.conftest import RealPrometheus, at, available
 from tests.integration.test_grafana import SECRETS, TOKEN, FakeGrafana
 from tests.integration.test_loki import FakeLoki
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
+from tests.listening import listening
 from tests.service.conftest import Service, drumlin, serving
 
 OF = (NODE_A, "mem_usage")
@@ -28,25 +28,17 @@ OF = (NODE_A, "mem_usage")
 @pytest.fixture(scope="module")
 def loki() -> Iterator[FakeLoki]:
     """A Loki with two lines of ledger's pod."""
-    with FakeLoki() as running:
+    with listening(FakeLoki()) as running:
         stamp = int(at(10).timestamp()) * 10**9
         running.lines = [(stamp + n, {"pod": "ledger-797bcddfd6-n9hxf"}, f"line {n}") for n in range(2)]
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")
 def grafana() -> Iterator[FakeGrafana]:
     """A Grafana that lists datasources."""
-    with FakeGrafana() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FakeGrafana()) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -32,6 +31,7 @@ from kg.telemetry.series import Grid, Window
 from kg.telemetry.templates import Catalogue
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS, GraphStore
 
 RECORDED = Path(__file__).resolve().parents[3] / "shared" / "data" / "prom-loki-recorded"
@@ -101,12 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[FakeLoki]:
     """A Loki on loopback."""
-    with FakeLoki() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FakeLoki()) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def _datasource(url: str, **more: object) -> Datasource:

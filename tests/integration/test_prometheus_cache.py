@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +24,7 @@ from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Grid
 from tests.integration.conftest import DAYS, RealPrometheus, at, available
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS, GraphStore
 
 
@@ -72,12 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy(prometheus: RealPrometheus) -> Iterator[Proxy]:
     """A proxy before the real server."""
-    with Proxy(prometheus.url) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(Proxy(prometheus.url)) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def _fetch(proxy: Proxy, days: DayCache | None, entity: str, metric: str, now: datetime, **more: object) -> Series:

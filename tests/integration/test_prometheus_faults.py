@@ -20,6 +20,7 @@ from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch import connection
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.series import Grid
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS
 
 QUERY = 'sum(up{job="x"})'
@@ -97,12 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[FaultServer]:
     """A server that misbehaves on demand."""
-    with FaultServer() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FaultServer()) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def _datasource(port: int, **more: object) -> Datasource:

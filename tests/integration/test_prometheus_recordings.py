@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from kg.errors import DatasourceRefused
 from kg.telemetry.fetch.prometheus import Prometheus
 from kg.telemetry.series import Grid
 from tests.integration.test_prometheus_faults import FaultServer, Reply, _datasource
+from tests.listening import listening
 
 DIRECTORY = Path(__file__).resolve().parents[3] / "shared" / "data" / "prom-loki-recorded"
 RECORDINGS = sorted(path.stem for path in DIRECTORY.glob("prom_*.json"))
@@ -42,12 +42,8 @@ def server() -> Iterator[FaultServer]:
         if os.environ.get("CI") == "true":
             pytest.fail("no recordings in ../shared/data/prom-loki-recorded")
         pytest.skip("no recordings in ../shared/data/prom-loki-recorded")
-    with FaultServer() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FaultServer()) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from kg.telemetry.history import History
 from kg.telemetry.resolve import Resolver
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_faults import FaultServer, Reply, _datasource, _one, server  # noqa: F401  # a fixture
+from tests.listening import listening
 from tests.service.conftest import Service, serving
 from tests.unit.telemetry_store import CLUSTER, IRIS, GraphStore
 
@@ -142,13 +143,9 @@ def test_nothing_at_all_is_the_first_ones_error(server: FaultServer, graph: Grap
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[FaultServer]:
     """A server that answers each query with the same ones."""
-    with FaultServer() as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with listening(FaultServer()) as running:
         running.replies = [_one({"start": "0", "end": str(LONG), "step": "60"})]
         yield running
-        running.shutdown()
-        thread.join()
 
 
 @pytest.fixture(scope="module")

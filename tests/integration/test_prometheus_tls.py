@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.fetch.prometheus import Prometheus
 from tests.integration.test_prometheus_faults import GRID, QUERY, FaultServer, _one
+from tests.listening import listening
 from tests.unit.telemetry_store import IRIS
 
 
@@ -45,14 +45,11 @@ def server(certificates: dict[str, Path]) -> Iterator[FaultServer]:
     context.load_cert_chain(certificates["server"], f"{certificates['server']}.key")
     context.load_verify_locations(certificates["client"])
     context.verify_mode = ssl.CERT_REQUIRED
-    with FaultServer() as running:
-        running.socket = context.wrap_socket(running.socket, server_side=True)
-        running.replies = [_one]
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    running = FaultServer()
+    running.socket = context.wrap_socket(running.socket, server_side=True)
+    running.replies = [_one]
+    with listening(running):
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def _datasource(server: FaultServer, **tls: object) -> Datasource:
@@ -98,15 +95,9 @@ def test_an_unreadable_certificate_is_told(server: FaultServer, tmp_path: Path) 
 
 def test_a_broken_compression_is_an_error() -> None:
     """A proxy that says gzip and sends something else is told, not taken for data."""
-    with FaultServer() as plain:
+    with listening(FaultServer()) as plain:
         plain.replies = [(200, {"Content-Encoding": "gzip"}, b"no gzip at all")]
-        thread = threading.Thread(target=plain.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         given = {"name": "p", "kind": "prometheus", "url": f"http://127.0.0.1:{plain.server_port}"}
         datasource = Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
-        try:
-            with Prometheus(datasource) as client, pytest.raises(DatasourceRefused, match="broken compression"):
-                client.series(QUERY, GRID)
-        finally:
-            plain.shutdown()
-            thread.join()
+        with Prometheus(datasource) as client, pytest.raises(DatasourceRefused, match="broken compression"):
+            client.series(QUERY, GRID)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import ssl
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -21,6 +20,7 @@ from kg.store import remote_books, remote_entries
 from kg.store.remote import RemoteStore
 from tests.integration.engines import RunningEngine, engine
 from tests.integration.test_prometheus_tls import certificate
+from tests.listening import listening
 from tests.store_behaviours import ROOT, A, read, remove, values, write
 
 TOKEN = "a-token-that-no-message-may-hold"
@@ -91,15 +91,10 @@ def proxied(oxigraph: RunningEngine, certificates: Path) -> Iterator[Proxy]:
     """Put a proxy before the engine."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates, f"{certificates}.key")
-    with Proxy(oxigraph.url) as proxy:
-        proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        try:
-            yield proxy
-        finally:
-            proxy.shutdown()
-            thread.join()
+    proxy = Proxy(oxigraph.url)
+    proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
+    with listening(proxy):
+        yield proxy
 
 
 @pytest.fixture

@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.server
 import itertools
 import random
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -24,6 +27,7 @@ from kg.store.protocol import GraphWrite
 from kg.store.remote import RemoteStore
 from kg.store.remote_connection import Connection, UpdateFailed
 from tests.integration.engines import ENGINES, RunningEngine, engine
+from tests.listening import listening
 from tests.store_behaviours import JSON, ROOT, A, B, answered, line, read, remove, values, write
 
 
@@ -256,7 +260,10 @@ class _Odd(http.server.BaseHTTPRequestHandler):
     status = 302
 
     def do_GET(self) -> None:
-        """Answer anything."""
+        """Answer anything, or hang up."""
+        if not self.status:
+            self.close_connection = True
+            return
         self.send_response(self.status)
         self.send_header("Server", "Odd/1")
         self.send_header("Location", "http://127.0.0.1:9/")
@@ -272,18 +279,13 @@ class _Odd(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def odd() -> Iterator[Callable[[int], str]]:
     """Serve one status at an address."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Odd)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
+    with listening(http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Odd)) as server:
 
-    def at(status: int) -> str:
-        _Odd.status = status
-        return f"sparql+http://127.0.0.1:{server.server_address[1]}"
+        def at(status: int) -> str:
+            _Odd.status = status
+            return f"sparql+http://127.0.0.1:{server.server_address[1]}"
 
-    yield at
-    server.shutdown()
-    thread.join()
-    server.server_close()
+        yield at
 
 
 def test_an_engine_that_is_none_is_named(odd: Callable[[int], str]) -> None:
@@ -298,6 +300,28 @@ def test_an_engine_that_is_none_is_named(odd: Callable[[int], str]) -> None:
     for address in ("sparql+ftp://x", "sparql+http://", "sparql+http://u:p@host", "sparql+http://h?x=1"):
         with pytest.raises(InvalidSettings):
             RemoteStore(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "reason", "hint"),
+    [
+        ("sparql+http://127.0.0.1:{closed}", "cannot be reached: nobody listens there", "this is its port"),
+        ("sparql+http://engine.invalid", "cannot be reached: ", "name server|network"),
+        ("sparql+https://127.0.0.1:{odd}", "cannot be reached: it does not speak TLS", "http://"),
+        ("sparql+http://127.0.0.1:{odd}", "cannot be reached: .*disconnected", "its log"),
+        ("sparql+http://127.0.0.1:{silent}", r"did not answer within 0\.2 s", "store.timeout"),
+    ],
+)
+def test_why_an_engine_is_not_reached_is_said_in_words(
+    odd: Callable[[int], str], address: str, reason: str, hint: str
+) -> None:
+    """The error says what is wrong and what to do about it, not which class of which library noticed."""
+    with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:
+        free.bind(("127.0.0.1", 0))
+        ports = {"closed": free.getsockname()[1], "odd": urlsplit(odd(0)).port, "silent": silent.getsockname()[1]}
+        with pytest.raises(StoreUnavailable, match=reason) as error:
+            RemoteStore(address.format(**ports), StoreSettings(engine="oxigraph", timeout=0.2))
+    assert re.search(hint, str(error.value.hint))
 
 
 def test_a_credential_is_read_when_it_is_used_and_never_told(odd: Callable[[int], str], tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 import socketserver
 import struct
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
+
+from tests.listening import listening
 
 _RESET = struct.pack("ii", 1, 0)
 
@@ -105,11 +106,5 @@ class Gateway(socketserver.ThreadingTCPServer):
 @contextmanager
 def gateway(url: str) -> Iterator[Gateway]:
     """Run a gateway in front of the service at ``url``."""
-    with Gateway(url) as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield running
-        finally:
-            running.shutdown()
-            thread.join()
+    with listening(Gateway(url)) as running:
+        yield running

@@ -7,7 +7,6 @@ import inspect
 import socket
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -36,6 +35,7 @@ from kg.errors import (
     StoreUnavailable,
 )
 from kg.store.protocol import GraphWrite
+from tests.listening import listening
 from tests.service.conftest import Service, serving
 from tests.service.test_subgraph import forecast
 
@@ -213,12 +213,8 @@ class Busy(BaseHTTPRequestHandler):
 def busy() -> Iterator[str]:
     """A service that is busy, by its address."""
     Busy.asked, Busy.seconds = [], 0.0
-    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Busy)) as server:
         yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_a_busy_service_is_asked_again_as_often_as_is_said(busy: str) -> None:

@@ -32,6 +32,7 @@ from kg.errors import (
 )
 from kg.store.protocol import GraphWrite
 from tests.integration.test_prometheus_tls import certificate
+from tests.listening import listening
 from tests.service.conftest import Service
 from tests.service.gateway import Gateway, cut, gateway, refused, silent
 from tests.service.test_subgraph import forecast
@@ -311,14 +312,11 @@ def test_each_way_of_not_being_reached_is_told_apart(tmp_path: Path) -> None:
 @contextmanager
 def web(context: ssl.SSLContext | None = None) -> Iterator[int]:
     """Run a web server that is no service; gives its port."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        if context:
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Page)
+    if context:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    with listening(server):
         yield server.server_port
-        server.shutdown()
-        thread.join()
 
 
 class Page(BaseHTTPRequestHandler):

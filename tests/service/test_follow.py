@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ import pytest
 import kg
 from kg.errors import DrumlinError, InvalidSettings, SourceUnavailable
 from tests.fake_apiserver.server import FakeApiServer
+from tests.listening import listening
 from tests.service.conftest import BASE, ROOT, drumlin, serving
 from tests.service.test_clusters import add, write_kubeconfig
 
@@ -38,14 +38,6 @@ class Proxy(ThreadingHTTPServer):
         self.refusal = 401
         self.refused = 0
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
-        self.thread = threading.Thread(target=self.serve_forever, daemon=True)
-        self.thread.start()
-
-    def close(self) -> None:
-        """End it."""
-        self.shutdown()
-        self.server_close()
-        self.thread.join(5)
 
 
 class _Forwarding(BaseHTTPRequestHandler):
@@ -87,9 +79,8 @@ class _Forwarding(BaseHTTPRequestHandler):
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     """A proxy that takes the token ``first``."""
-    running = Proxy()
-    yield running
-    running.close()
+    with listening(Proxy()) as running:
+        yield running
 
 
 @contextmanager
