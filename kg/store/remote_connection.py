@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import structlog
 
+from kg.connecting import Reason, reason_of
 from kg.errors import InvalidSettings, QueryRejected, StoreUnavailable
 from kg.servers import Credential, StoreSettings, TlsSettings
 from kg.store.remote_engine import ENGINES, Engine
@@ -25,6 +26,8 @@ log = structlog.get_logger(__name__)
 _KEEPALIVE = 5.0  # seconds; Virtuoso drops an idle connection after 10
 _SAID = 200  # characters of an engine's own words in an error
 _PROBE = "ASK {}"
+_SLOW = (httpx.ReadTimeout, httpx.WriteTimeout, httpx.PoolTimeout)
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
 class UpdateFailed(StoreUnavailable):
@@ -132,17 +135,16 @@ class Connection:
     def _translated(self) -> Iterator[None]:
         try:
             yield
-        except httpx.TimeoutException as error:
+        except _SLOW as error:
             raise StoreUnavailable(
                 f"the engine at {self.host} did not answer within {self._settings.timeout:g} s",
                 hint="look at its load, or raise store.timeout",
             ) from error
         except httpx.HTTPError as error:
-            untrusted = "CERTIFICATE_VERIFY_FAILED" in str(error)
-            raise StoreUnavailable(
-                f"the engine at {self.host} cannot be reached: {'its certificate is not trusted' if untrusted else type(error).__name__}",
-                hint="set store.tls.ca in drumlin.toml to its CA's PEM file" if untrusted else "is it running?",
-            ) from error
+            text, hint, _ = reason_of(error) or Reason(str(error) or type(error).__name__, "look at its log")
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                hint = "set store.tls.ca in drumlin.toml to its CA's PEM file, or give the name in its certificate"
+            raise StoreUnavailable(f"the engine at {self.host} cannot be reached: {text}", hint=hint) from error
         except RuntimeError as error:
             if self.closed:
                 raise StoreUnavailable("the store is closed") from error
@@ -157,7 +159,7 @@ class Connection:
         except StoreUnavailable as error:
             if self.closed:
                 raise
-            raise UpdateFailed(str(error), refused=isinstance(error.__cause__, httpx.ConnectError)) from error
+            raise UpdateFailed(str(error), refused=isinstance(error.__cause__, _UNSENT)) from error
         if response.is_success:
             return
         self._refuse_access(response.status_code)
@@ -189,7 +191,7 @@ class Connection:
                     raise self._rejected(response)
                 yield response
         except StoreUnavailable as error:
-            if timeout is not None and isinstance(error.__cause__, httpx.TimeoutException):
+            if timeout is not None and isinstance(error.__cause__, _SLOW):
                 raise QueryRejected(
                     f"the query took longer than {timeout:g} s", reason="timeout", hint="narrow it, or raise the limit"
                 ) from error
