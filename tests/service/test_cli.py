@@ -16,15 +16,6 @@ import pytest
 from tests.service.conftest import ROOT, SAMPLE, Service, drumlin, serving
 
 CHECKOUT = "prod/payments/deployment/checkout"
-COMMANDS = ("serve", "load", "follow", "get", "sparql", "resolve", "history", "dump", "demo", "version")
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_teaches(command: str) -> None:
-    """``--help`` explains each command and exits 0."""
-    answer = drumlin(command, "--help")
-    assert answer.returncode == 0
-    assert "Usage:" in answer.stdout
 
 
 def test_load_reports_and_loads_only_once(tmp_path: Path) -> None:

@@ -27,6 +27,15 @@ def refused(*arguments: str) -> str:
     return result.output
 
 
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_teaches(name: str) -> None:
+    """``--help`` explains each command and exits 0."""
+    result = CliRunner().invoke(app, [name, "--help"])
+
+    assert result.exit_code == 0
+    assert f"Usage: drumlin {name} " in result.output
+
+
 @pytest.mark.parametrize("name", WITH_OUTPUT)
 def test_every_form_of_output_is_checked_first(name: str) -> None:
     """A command that has ``--output`` names its forms when it is given another, before it does anything."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.killing import kill_often
 from tests.killing_backups import kill_backups
 
-KILLS = 20
+KILLS = 12
 
 
 def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path) -> None:
