@@ -54,14 +54,17 @@ def emit_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Out
 
 
 def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows as an aligned table; nothing is cut, however narrow the terminal."""
+    """Write rows as an aligned table; nothing is cut, however narrow the terminal, and no line ends in spaces."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*("" if cell is None else str(cell) for cell in row))
-    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty(), width=None if sys.stdout.isatty() else 10_000)
-    console.print(table)
+    terminal = sys.stdout.isatty()
+    console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else 10_000)
+    with console.capture() as text:
+        console.print(table)
+    print("\n".join(line.rstrip(" ") for line in text.get().split("\n")), end="", flush=True)
 
 
 def properties(document: dict[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

@@ -58,7 +58,7 @@ class Demo:
 
     def say(self, text: str) -> None:
         """Announce a step."""
-        out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]")
+        out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]", soft_wrap=True)
 
 
 def demo(*, once: bool, port: int, days: int) -> int:

@@ -71,6 +71,7 @@ def test_get_in_every_form(service: Service) -> None:
     """Get prints a table, the JSON-LD document or CSV rows; an unknown id exits 4 with one line."""
     table = drumlin("get", CHECKOUT, "-u", service.url)
     assert "registry.example/checkout:2.3.1" in table.stdout
+    assert " \n" not in table.stdout
     assert json.loads(drumlin("get", CHECKOUT, "-u", service.url, "-o", "jsonld").stdout)["name"] == "checkout"
     rows = list(csv.DictReader(io.StringIO(drumlin("get", CHECKOUT, "-u", service.url, "-o", "csv").stdout)))
     assert {"property": "name", "value": "checkout"} in rows
