@@ -1,4 +1,7 @@
-"""``multipart/form-data`` with RDF documents in it (RFC 7578): each part has a Content-Type, or a file name that tells its syntax."""
+"""``multipart/form-data`` with RDF documents in it (RFC 7578): each part has a Content-Type, or a file name that tells its syntax.
+
+``application/octet-stream`` is none: curl says it of every file whose ending it does not know, as ``.ttl``.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def _content(payload: object) -> bytes:
 
 
 def _syntax(content_type: str | None, name: str | None) -> Syntax:
-    if content_type:
+    if content_type and content_type != "application/octet-stream":
         return sent_syntax(content_type)
     found = next((each for each in SYNTAXES if name and name.lower().endswith(each.suffix)), None)
     if found is None:

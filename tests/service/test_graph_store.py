@@ -135,11 +135,12 @@ PART = "--x\r\nContent-Disposition: form-data; name=a; filename=a.nt\r\n{}\r\n<a
 
 
 def test_a_form_of_files_is_one_document(client: httpx.Client) -> None:
-    """The syntax of a file is its Content-Type's, or its name's."""
-    body = PART.format("Content-Type: text/turtle\r\n", "c") + PART.format("", "d") + "--x--\r\n"
+    """The syntax of a file is its Content-Type's, or its name's, also where curl knows no type for that."""
+    unknown = PART.format("Content-Type: application/octet-stream\r\n", "e")
+    body = PART.format("Content-Type: text/turtle\r\n", "c") + PART.format("", "d") + unknown + "--x--\r\n"
     assert client.put("/store?graph=http://g", content=body.encode(), headers=FORM).status_code == 201
 
-    assert len(client.get("/store?graph=http://g&format=nt").text.splitlines()) == 2
+    assert len(client.get("/store?graph=http://g&format=nt").text.splitlines()) == 3
 
 
 @pytest.mark.parametrize(
