@@ -99,12 +99,6 @@ class Connection:
         self._sleep = sleep
         self._transport = Transport(datasource.url, self.access.timeout, self._trust())
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
@@ -255,6 +249,30 @@ class Connection:
             or "check that it runs and that its url in drumlin.toml is right; a slow one needs a longer timeout or step",
             detail={"datasource": self.datasource.name, "query": asked},
         )
+
+
+class Fetcher:
+    """Fetches from one configured datasource, over connections that are kept until it is closed."""
+
+    def __init__(
+        self,
+        datasource: Datasource,
+        told: Callable[[int, bytes], Told],
+        *,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.datasource = datasource
+        self._connection = Connection(datasource, told, sleep=sleep)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connection.close()
 
 
 def configuration(datasource: Datasource) -> str:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Self
 
 import msgspec
 
 from kg.servers import DatasourceKind
 from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import Connection, Request, Told
+from kg.telemetry.fetch.connection import Fetcher, Request, Told
 
 KINDS: Mapping[str, DatasourceKind] = {
     "prometheus": "prometheus",  # Thanos, Mimir and VictoriaMetrics too
@@ -49,17 +48,11 @@ class _Refusal(msgspec.Struct):
     message: str = ""
 
 
-class Grafana:
+class Grafana(Fetcher):
     """One configured Grafana. Raises ``SourceUnavailable`` (no answer) and ``DatasourceRefused`` (an error as answer)."""
 
     def __init__(self, datasource: Datasource, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._connection = Connection(datasource, _told, sleep=sleep)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._connection.close()
+        super().__init__(datasource, _told, sleep=sleep)
 
     def version(self) -> str:
         """Return the server's version; it tells that without a credential too."""

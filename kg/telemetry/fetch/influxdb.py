@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from itertools import count, islice
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import msgspec
 
 from kg.telemetry.arrow import pa
 from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import Connection, Request, Told
+from kg.telemetry.fetch.connection import Fetcher, Request, Told
 from kg.telemetry.fetch.prometheus import Fetched
 from kg.telemetry.influxql import identifier, string
 from kg.telemetry.series import Grid, Samples, moment
@@ -41,22 +41,11 @@ class _Answer(msgspec.Struct):
     error: str = ""
 
 
-class InfluxDB:
+class InfluxDB(Fetcher):
     """One configured database. Raises ``SourceUnavailable`` (no answer) and ``DatasourceRefused`` (an error as answer)."""
 
     def __init__(self, datasource: Datasource, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._connection = Connection(datasource, _told, sleep=sleep)
-        self.datasource = datasource
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
+        super().__init__(datasource, _told, sleep=sleep)
 
     def write(
         self, measurement: str, tags: Mapping[str, str], points: Iterable[tuple[int, Mapping[str, float]]]

@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from kg.telemetry.arrow import pa
 from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import Connection, Request, Told
+from kg.telemetry.fetch.connection import Fetcher, Request, Told
 from kg.telemetry.fetch.prometheus import Fetched, decode_values
 from kg.telemetry.logql import nanoseconds
 from kg.telemetry.series import MAX_POINTS, Grid, moment
@@ -85,25 +85,14 @@ class Span:
     limit: int
 
 
-class Loki:
+class Loki(Fetcher):
     """One configured Loki. Raises ``SourceUnavailable`` (no answer) and ``DatasourceRefused`` (an error as answer)."""
 
     def __init__(
         self, datasource: Datasource, *, sleep: Callable[[float], None] = time.sleep, page: int = PAGE
     ) -> None:
-        self._connection = Connection(datasource, _told, sleep=sleep)
-        self.datasource = datasource
+        super().__init__(datasource, _told, sleep=sleep)
         self._page = page
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
 
     def lines(self, query: str, span: Span, direction: Direction = "backward") -> Iterator[Line]:
         """Yield lines in order, page by page, each once: the oldest first (``forward``) or the newest (``backward``).

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Generic, Literal, Self, TypeVar
+from typing import Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -21,7 +21,7 @@ from kg.errors import DatasourceRefused, InvalidInput
 from kg.telemetry.arrow import csv, pa, pc
 from kg.telemetry.datasources import Datasource
 from kg.telemetry.durations import parse_duration
-from kg.telemetry.fetch.connection import Connection, Form, Request, Told, TooHeavy
+from kg.telemetry.fetch.connection import Fetcher, Form, Request, Told, TooHeavy
 from kg.telemetry.series import MAX_POINTS, Grid, Samples
 
 RANGE_PATH = "/api/v1/query_range"
@@ -85,22 +85,11 @@ class Fetched:
     warnings: tuple[str, ...] = ()
 
 
-class Prometheus:
+class Prometheus(Fetcher):
     """One configured datasource. Raises ``SourceUnavailable`` (no answer) and ``DatasourceRefused`` (an error as answer)."""
 
     def __init__(self, datasource: Datasource, *, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._connection = Connection(datasource, _told, sleep=sleep)
-        self.datasource = datasource
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._connection.close()
+        super().__init__(datasource, _told, sleep=sleep)
 
     def series(self, query: str, grid: Grid) -> Fetched:
         """Fetch the one series of a query on a grid of any length, in chunks that the server's limits of points and samples allow.
