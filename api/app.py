@@ -16,7 +16,7 @@ from api.direct import Direct
 from api.heads import Headed, with_head
 from api.hot import Application, Hot
 from api.metrics import Metrics
-from api.observing import Contained, Observed
+from api.observing import Contained, Heard, Observed
 from api.parameters import known_only
 from api.routes import (
     admin,
@@ -99,6 +99,7 @@ def create_app(parts: Parts) -> Application:
     app.add_middleware(Headed)
     app.add_middleware(Compression)
     app.add_middleware(Contained)
+    app.add_middleware(Heard)
     metrics, origins = app.state.metrics, parts.settings.cors
     if origins:
         app.add_middleware(_OtherOrigins, origins=origins)

@@ -1,15 +1,24 @@
-"""Bodies of requests in bounded memory, gzip and zstd unpacked on the way (RFC 9110 §8.4)."""
+"""Bodies of requests in bounded memory, gzip and zstd unpacked on the way (RFC 9110 §8.4).
+
+One that does not come to its end is told as that, to whom may still listen, and nothing is done with it. One that an error was answered
+to is read to its end all the same: many clients look for an answer only when they are done sending.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any
 
 import zstandard
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
+from api import listening
+from api.compression import Receive
+from api.problems import BodyCut, BodyStalled
 from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 MAX_JSON = 4 << 20
@@ -22,6 +31,24 @@ _ZSTD_PIECE = 256  # bytes that are unpacked at one time: a block of 128 KB may 
 _ZSTD_WINDOW = 8 << 20  # what RFC 8878 §3.1.1.1.2 asks every decoder to have
 
 Pieces = AsyncIterator[bytes]
+
+
+async def arriving(receive: Receive) -> AsyncIterator[bytes]:
+    """Yield a body as it arrives. Raises ``BodyCut``, and ``BodyStalled`` when nothing comes for as long as a client is waited for."""
+    more = True
+    while more:
+        try:
+            async with asyncio.timeout(listening.STALLED):
+                message = await receive()
+        except TimeoutError as error:
+            raise BodyStalled(
+                f"nothing came of the body for {listening.STALLED:g} s", hint="send it without long pauses"
+            ) from error
+        if message["type"] == "http.disconnect":
+            raise BodyCut("the connection ended before the body did; what was not whole was not done")
+        more = message.get("more_body", False)
+        if body := message.get("body"):
+            yield body
 
 
 async def content(request: Request, sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -91,7 +118,7 @@ _UNPACKED: Mapping[str, Callable[[Pieces], Pieces]] = {
 async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they arrive; raises ``TooLarge`` for a line of more than ``limit`` bytes."""
     rest = bytearray()
-    sent = request.stream()
+    sent = arriving(request.receive)
     async for chunk in content(request, sent):
         rest += chunk
         *whole, last = rest.split(b"\n")
@@ -109,7 +136,7 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
 async def body_of(request: Request, limit: int) -> bytes:
     """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes."""
     received = bytearray()
-    sent = request.stream()
+    sent = arriving(request.receive)
     async for chunk in content(request, sent):
         received += chunk
         if len(received) > limit:
@@ -126,10 +153,11 @@ def too_large(limit: int) -> TooLarge:
 async def discard(sent: AsyncIterator[bytes]) -> None:
     """Read on without keeping or unpacking anything, so that the client is done sending and reads the answer; gives up after a while."""
     rest = 0
-    async for chunk in sent:
-        rest += len(chunk)
-        if rest > DISCARDED:
-            return
+    with suppress(BodyCut):
+        async for chunk in sent:
+            rest += len(chunk)
+            if rest > DISCARDED:
+                return
 
 
 class JsonRoute(APIRoute):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import structlog
 from fastapi import Request
 
-from api import problems
+from api import bodies, problems
 from api.compression import Headers, Message, Receive, Scope, Send
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
@@ -43,6 +43,39 @@ class Contained:
             await response(scope, receive, send)
 
 
+class Heard:
+    """Reads what an error leaves of the body of its request: many clients look for the answer only when they are done sending."""
+
+    def __init__(self, app: Application) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on (ASGI); one that was to be asked for its body (``Expect``) has not sent it."""
+        if (
+            scope["type"] != "http"
+            or scope["method"] not in _SENDING
+            or any(name == b"expect" for name, _ in scope["headers"])
+        ):
+            await self._app(scope, receive, send)
+            return
+        more = True
+
+        async def hear() -> Message:
+            nonlocal more
+            message = await receive()
+            more = message.get("more_body", False)
+            return message
+
+        async def tell(message: Message) -> None:
+            if more and message["type"] == "http.response.start" and 400 <= message["status"] != _STALLED:
+                await bodies.discard(bodies.arriving(hear))
+            await send(message)
+
+        await self._app(scope, hear, tell)
+
+
+_STALLED = 408
+_SENDING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _LISTS = frozenset({b"accept", b"accept-encoding", b"if-match", b"if-none-match", b"prefer"})
 
 

@@ -60,6 +60,14 @@ class NotAcceptable(errors.UnsupportedSyntax):
     """Nothing that the client accepts can be written; ``detail["offered"]`` lists what can."""
 
 
+class BodyCut(DrumlinError):
+    """The connection ended before the body of the request did (RFC 9112 §8)."""
+
+
+class BodyStalled(BodyCut):
+    """Nothing came of the rest of a body for long."""
+
+
 class MethodRefused(DrumlinError):
     """The resource exists and does not know this method; ``detail["allowed"]`` lists those it knows."""
 
@@ -80,6 +88,8 @@ def status_of(error: DrumlinError) -> tuple[int, str]:
         return 406, "Not acceptable"
     if isinstance(error, MethodRefused):
         return 405, "Method not allowed"
+    if isinstance(error, BodyCut):
+        return (408 if isinstance(error, BodyStalled) else 400), "Incomplete body"
     for kind, status, title in _STATUS:
         if isinstance(error, kind):
             return status, title

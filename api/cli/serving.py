@@ -30,7 +30,7 @@ LOOPBACK = ("localhost",)
 _AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
 AT_ONCE = 4096
-"""Requests that the server has under way at once; the rest waits. A subscriber of ``/events`` is one, so it is far above their number."""
+"""Connections that the server has at once; the rest waits. Idle ones end after 30 s. Each subscriber of ``/events`` has one: far fewer."""
 
 
 def sources_named(name: str, settings: Settings) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 import re
+import socket
 from pathlib import Path
 
 import httpx
@@ -20,6 +23,15 @@ PLACES = {
     "graph": ("PUT", "/store?graph=http://x/g", "text/turtle"),
     "quads": ("POST", "/store", "application/n-quads"),
     "entity": ("PUT", "/subgraph/domain/x", "application/ld+json"),
+}
+WHOLE = {
+    "query": b"ASK {}",
+    "query form": b"query=ASK+%7B%7D",
+    "update": b"INSERT DATA { GRAPH <http://x/cut> { <a:a> <a:b> 1 } }",
+    "update form": b"update=CREATE+GRAPH+%3Chttp://x/cut%3E",
+    "graph": b"<a:a> <a:b> 1 .",
+    "quads": b"<a:a> <a:b> <a:c> <http://x/cut> .",
+    "entity": b'{"id": "https://kg.example/id/domain/x", "type": "Domain"}',
 }
 BEGINS = {
     "query": b"SELECT * { ?s ?p '",
@@ -148,3 +160,43 @@ def test_a_misspelt_dataset_is_refused(http: httpx.Client, place: str, text: str
     assert (answer.status_code, answer.json()["hint"]) == (400, hint)
     others = {"output": "json", "results": "json", "infer": "true", "queryLn": "SPARQL"}  # SPARQLWrapper, RDF4J
     assert http.post(path, params=others, content=text, headers=headers).is_success
+
+
+@pytest.mark.parametrize("framing", ["Content-Length: 10000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize("place", sorted(PLACES))
+def test_a_cut_body_is_none(service: Service, http: httpx.Client, place: str, framing: str) -> None:
+    """A connection that ends before its body does nothing, however whole that looks; who listens still is told, and it is no fault of ours."""
+    generation, logged = http.get("/readyz").json()["generation"], len(service.log)
+    method, path, media_type = PLACES[place]
+    body = WHOLE[place]
+    sent = b"%x\r\n%b\r\n" % (len(body), body) if "chunked" in framing else body
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media_type}\r\n{framing}\r\n\r\n"
+        connection.sendall(head.encode() + sent)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(12) == b"HTTP/1.1 400"
+    assert http.get("/readyz").json()["generation"] == generation
+    assert not [each for each in service.log[logged:] if "crashed" in each]
+
+
+def test_lines_before_a_cut_are_written(http: httpx.Client) -> None:
+    """In bulk each line stands for itself: those that came whole are done and told, then that the rest did not come."""
+    lines = b"".join(b'{"op": "remove", "id": "tag/cut-%d"}\n' % number for number in range(3))
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
+        connection.sendall(b"POST /subgraphs HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + lines[:-1])
+        connection.shutdown(socket.SHUT_WR)
+        answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    told = [json.loads(each) for each in answer.partition(b"\r\n\r\n")[2].splitlines()]
+    assert [each.get("outcome") for each in told] == ["unchanged", "unchanged", None]
+    assert (told[-1]["problem"]["status"], told[-1]["problem"]["title"]) == (400, "Incomplete body")
+
+
+@pytest.mark.parametrize("path", ["/subgraphs", "/subgraphs?atomc=true", "/store?grph=http://x/g"])
+def test_an_early_refusal_reaches_who_is_still_sending(http: httpx.Client, path: str) -> None:
+    """A client that reads only when it is done sending gets the answer, not a broken connection."""
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(base_url=http.base_url) as client:
+            return await client.post(path, content=bytes(16 << 20), headers={"Content-Type": "image/png"})
+
+    assert asyncio.run(ask()).status_code in (400, 415, 422)

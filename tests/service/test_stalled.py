@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,14 +44,14 @@ class Running(NamedTuple):
     port: int
     logged: list[EventDict]
 
-    def ask(self, what: str) -> socket.socket:
+    def ask(self, what: str, body: str = "Content-Length: 0\r\n\r\n") -> socket.socket:
         """Send a request over a connection that holds little on its way."""
         connection = socket.socket()
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
         connection.settimeout(DEADLINE)
         connection.connect((HOST, self.port))
-        connection.sendall(f"{what} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n".encode())
+        connection.sendall(f"{what} HTTP/1.1\r\nHost: x\r\n{body}".encode())
         return connection
 
     def metric(self, name: str) -> float:
@@ -138,6 +139,19 @@ def longest_pause(running: Running) -> float:
             longest, read = max(longest, time.monotonic() - read), time.monotonic()
             time.sleep(PATIENCE / 20)
     return longest
+
+
+def test_who_stops_sending_is_answered(running: Running) -> None:
+    """A body that does not go on is 408, and the connection, which would count among the open ones for ever, is closed."""
+    with ExitStack() as stack:
+        clients = []
+        for path, kind in (("subgraphs", "x-ndjson"), ("sparql", "sparql-query"), ("store", "n-quads")):
+            body = f"Content-Type: application/{kind}\r\nContent-Length: 1000\r\n\r\nSELECT "
+            clients.append(stack.enter_context(running.ask(f"POST /{path}", body)))
+        for client in clients:
+            answer = b"".join(iter(partial(client.recv, 1 << 16), b""))
+            assert answer.startswith(b"HTTP/1.1 408")
+            assert b"nothing came of the body for 0.3 s" in answer
 
 
 def test_every_stream_is_of_the_one_kind() -> None:
