@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import ClassVar
 import pytest
 
 import kg
+from api.demo.prometheus import free_port
 from kg import errors
 from kg.client import AsyncClient, AsyncGraph, AsyncSubgraph, AsyncWorkload, Client, Graph, Subgraph, Workload
 from kg.client.forecasts import AsyncForecasts, Forecasts
@@ -391,13 +391,6 @@ def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
             with kg.connect(client.url) as other:
                 everything = other.changes(since=0)
                 assert [next(everything)["subject"] for _ in seen] == seen
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def test_the_twin_finds_and_follows_too(service: Service) -> None:

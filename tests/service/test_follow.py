@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import httpx
 import pytest
 
 import kg
+from api.demo.prometheus import free_port
 from kg.errors import DrumlinError, InvalidSettings, SourceUnavailable
 from tests.fake_apiserver.server import FakeApiServer
 from tests.listening import listening
@@ -99,13 +99,6 @@ def followed(to: str, token: Path, environment: Mapping[str, str], port: int) ->
     finally:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    """Return a port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def assert_told_by_kind(url: str) -> None:
