@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import Depends, FastAPI
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.middleware.cors import CORSMiddleware
 
 from api import openapi, problems
@@ -65,6 +66,12 @@ _STRICT = (
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 
 
+class _AnyPath(PathConvertor):
+    """Starlette's own ends where a line does; an id may have several (``%0A``)."""
+
+    regex = "(?s:.*)"
+
+
 def create_app(parts: Parts) -> Application:
     """Build the application over ``parts``; it closes them when the server ends."""
 
@@ -82,6 +89,7 @@ def create_app(parts: Parts) -> Application:
         redirect_slashes=False,  # such an answer would name the host that the request named
         lifespan=lifespan,
     )
+    register_url_convertor("path", _AnyPath())
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
     app.state.subscribers = events.Subscribers(parts.feed)

@@ -123,7 +123,7 @@ def test_a_problem_names_the_address_as_it_was_asked(http: httpx.Client) -> None
         assert (told.status_code, told.json()["detail"]) == (400, "the id ends in a slash")
 
 
-@pytest.mark.parametrize("segment", ["a/b", "南京 1", "100%", "a%2Fb", "a+b?c#d", "x.ttl", "~-._"])
+@pytest.mark.parametrize("segment", ["a/b", "南京 1", "100%", "a%2Fb", "a+b?c#d", "x.ttl", "~-._", "a\nb", "a\n"])
 def test_any_name_is_reached_by_its_id_and_its_iri(http: httpx.Client, segment: str) -> None:
     """A name is encoded once in an id; an id, or an IRI, sent as one segment is encoded once more as a whole; all lead to the same graph."""
     id = f"domain/{quote(segment, safe='-._~')}"
@@ -135,6 +135,10 @@ def test_any_name_is_reached_by_its_id_and_its_iri(http: httpx.Client, segment: 
     turtle = http.get(f"/subgraph/{id}.ttl")
     assert (turtle.status_code, "text/turtle" in turtle.headers["Content-Type"]) == (200, True)
     assert http.get(f"/id/{id}").headers["Location"] == f"/doc/{id}"
+    assert http.get(f"/doc/{id}").json()["id"] == BASE + id
+    patch = {"Content-Type": "application/merge-patch+json"}
+    assert http.patch(f"/subgraph/{id}", content=b'{"name": "other"}', headers=patch).status_code == 204
+    assert http.get(f"/subgraph/{id}?depth=0").json()["name"] == "other"
     assert http.delete(f"/subgraph/{quote(BASE + id, safe='')}").status_code == 204
     assert http.get(f"/subgraph/{id}").status_code == 410
 
