@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, NamedTuple, TypeVar
-from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -14,6 +13,7 @@ import msgspec
 from kg import jsonld
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
+from kg.client.sending import as_json, in_path
 from kg.rdf import Syntax, syntax_named
 from kg.store.protocol import ANY, GraphWrite, Row
 
@@ -37,11 +37,6 @@ class Call(Generic[T]):
     content: bytes | None = None
     seconds: float | None = None
     repeatable: bool = True
-
-
-def in_path(id_or_iri: str) -> str:
-    """Write an id into a URL's path: a short id is encoded text already, an IRI becomes one segment."""
-    return quote(id_or_iri, safe="") if "://" in id_or_iri else id_or_iri.lstrip("/")
 
 
 def _json(response: httpx.Response) -> Any:
@@ -101,7 +96,7 @@ def delete_subgraph(id: str, if_match: str | None) -> Call[None]:
 
 def _content(document: Mapping[str, Any] | str | bytes, syntax: str) -> tuple[bytes, str]:
     if isinstance(document, Mapping):
-        return msgspec.json.encode(document), "application/ld+json"
+        return as_json(document), "application/ld+json"
     data = document.encode() if isinstance(document, str) else document
     return data, syntax_named(syntax).media_type
 
@@ -218,8 +213,13 @@ def query(name: str, values: Mapping[str, Any]) -> Call[Rows]:
     """Ask a saved query; a value is sent as text (``True`` as true, a time as RFC 3339)."""
     headers = {"Accept": "application/sparql-results+json"}
     params = {key: _sent(value) for key, value in values.items()}
-    path = f"/queries/{quote(name, safe='')}"
-    return Call("GET", path, lambda response: Rows.from_json(_json(response)), params=params, headers=headers)
+    return Call(
+        "GET",
+        f"/queries/{in_path(name)}",
+        lambda response: Rows.from_json(_json(response)),
+        params=params,
+        headers=headers,
+    )
 
 
 def _sent(value: Any) -> str:
@@ -248,11 +248,13 @@ def changes(since: str | None, filters: Mapping[str, Any]) -> Call[None]:
 
 def patch_subgraph(id: str, patch: Mapping[str, Any] | str, if_match: str | None) -> Call[str]:
     """Change a part of one entity's graph: a merge-patch as a mapping, or ground SPARQL Update as text; reads the new ETag."""
-    merge = isinstance(patch, Mapping)
-    headers = {"Content-Type": "application/merge-patch+json" if merge else "application/sparql-update"}
+    if isinstance(patch, Mapping):
+        content, media_type = as_json(patch), "application/merge-patch+json"
+    else:
+        content, media_type = patch.encode(), "application/sparql-update"
+    headers = {"Content-Type": media_type}
     if if_match:
         headers["If-Match"] = if_match
-    content = msgspec.json.encode(patch) if merge else str(patch).encode()
     return Call("PATCH", f"/subgraph/{in_path(id)}", _etag, headers=headers, content=content, repeatable=False)
 
 

@@ -8,8 +8,9 @@ import httpx
 import msgspec
 
 from kg.client import calls
-from kg.client.calls import Call, in_path
+from kg.client.calls import Call
 from kg.client.operation import operation
+from kg.client.sending import in_path
 from kg.rdf import syntax_named
 
 _LONG = 900.0
@@ -70,12 +71,12 @@ def _profiles() -> Call[list[dict[str, Any]]]:
 
 def _profile(name: str) -> Call[str]:
     """Return the graph in another vocabulary as N-Triples; raises ``ResourceNotFound`` for one that is not known."""
-    return Call("GET", f"/profiles/{name}", _text, seconds=_LONG)
+    return Call("GET", f"/profiles/{in_path(name)}", _text, seconds=_LONG)
 
 
 def _rules(name: str, syntax: str = "turtle") -> Call[str]:
     """Return the rules that make another vocabulary of ours; raises ``ResourceNotFound`` for one that is not known."""
-    return _rdf(f"/profiles/{name}/rules", syntax)
+    return _rdf(f"/profiles/{in_path(name)}/rules", syntax)
 
 
 def _dataset(syntax: str = "turtle") -> Call[str]:

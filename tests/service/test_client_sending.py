@@ -1,0 +1,48 @@
+"""What a client sends is what was written, or it is an error: ids that a URL would cut, numbers that JSON has not."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import kg
+from kg.errors import InvalidDocument, InvalidIdentifier, ResourceNotFound
+from tests.service.conftest import Service
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[kg.Client]:
+    """A client of the service."""
+    with kg.connect(service.url) as connected:
+        yield connected
+
+
+@pytest.mark.parametrize("id", ["../livez", "domain/..", "domain/./x", "domain/\ud800"])
+def test_an_id_that_leads_elsewhere_is_not_sent(id: str) -> None:
+    """It would be another address, or none; there is no service behind this one, so nothing is sent."""
+    with kg.connect("http://127.0.0.1:9") as client, pytest.raises(InvalidIdentifier):
+        client.subgraph(id).delete()
+
+
+@pytest.mark.parametrize("odd", ["?depth=1", "#x", "\n", "\0", " ", "?", "+", "\\"])
+def test_an_id_is_sent_whole(client: kg.Client, odd: str) -> None:
+    """Characters that end a path in a URL are part of the id: what is written is never the entity before them."""
+    domain = f"domain/{uuid.uuid4().hex}"
+    client.subgraph(domain).put({"id": f"https://kg.example/id/{domain}", "type": "Domain", "name": "kept"})
+    with pytest.raises(ResourceNotFound) as error:
+        client.subgraph(domain + odd).delete()
+    assert error.value.detail["id"] == f"https://kg.example/id/{domain}{quote(odd, safe='')}"
+    assert client.subgraph(domain).read().document["name"] == "kept"
+
+
+@pytest.mark.parametrize("value", [float("nan"), [1.0, float("inf")], {"a": -float("inf")}])
+def test_a_number_that_json_has_not_is_refused(client: kg.Client, value: Any) -> None:
+    """It would go as null: left out of a document, removed by a patch."""
+    domain = client.subgraph("domain/finite")
+    for write in (domain.put, domain.patch):
+        with pytest.raises(InvalidDocument, match="not finite"):
+            write({"id": "https://kg.example/id/domain/finite", "type": "Domain", "name": None, "cpuRequest": value})
