@@ -12,7 +12,6 @@ from exporters.jobs import Job
 from exporters.kubernetes.informer import KindStatus, KubernetesSource
 from exporters.pipeline import Pipeline, Summary
 from exporters.protocol import Kind, Source
-from kg.errors import DrumlinError
 
 log = structlog.get_logger()
 
@@ -85,15 +84,6 @@ class Exporting(Exporter, Job):
 
     def turn(self) -> bool:
         """Export to the end of the source, until that fails or the job is stopped."""
-        try:
-            summary = self.run(self._stop)
-            log.info("export_finished", source=self.source.name, summary=str(summary))
-            return True
-        except DrumlinError as error:
-            self.failure = str(error)
-            log.error("export_failed", source=self.source.name, detail=str(error), hint=error.hint)
-        except Exception:
-            # The edge of the exporter: a fault in it must not end the service, and is never silent.
-            self.failure = "an unexpected error; see the log"
-            log.exception("export_crashed", source=self.source.name)
-        return False
+        summary = self.run(self._stop)
+        log.info("export_finished", source=self.source.name, summary=str(summary))
+        return True

@@ -15,7 +15,7 @@ import structlog
 
 from exporters.jobs import Job
 from kg import exporting
-from kg.errors import DrumlinError, InvalidSettings
+from kg.errors import InvalidSettings
 from kg.iris import Iris
 from kg.rdf import Syntax
 from kg.store.protocol import Store
@@ -75,9 +75,6 @@ class Files(Job):
         return True
 
     def turn(self) -> bool:
-        """Write the file when there is something new; a failure is tried again."""
-        try:
-            self.write()
-        except (DrumlinError, OSError):
-            log.exception("file_export_failed", path=str(self.path))
+        """Write the file when there is something new; there is always more to come."""
+        self.write()
         return False

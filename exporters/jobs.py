@@ -5,11 +5,21 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 
+import structlog
+
+from kg.errors import DrumlinError
+
+log = structlog.get_logger()
+
 
 class Job(ABC):
-    """A ``turn`` of work, anew ``seconds`` after the last one, until one was all there is to do, or the job is stopped."""
+    """A ``turn`` of work, anew ``seconds`` after the last one, until one was all there is to do, or the job is stopped.
+
+    ``failure`` is why the last turn failed; it is logged, and the next one comes all the same.
+    """
 
     def __init__(self, name: str, seconds: float) -> None:
+        self.failure: str | None = None
         self._seconds = seconds
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -26,8 +36,23 @@ class Job(ABC):
 
     @abstractmethod
     def turn(self) -> bool:
-        """Do it once and tell whether that was all; raises nothing, as nobody would hear of it. ``_stop`` says when to end early."""
+        """Do it once and tell whether that was all. ``_stop`` says when to end early."""
 
     def _run(self) -> None:
-        while not self._stop.is_set() and not self.turn():
+        while not self._stop.is_set() and not self._done():
             self._stop.wait(self._seconds)
+
+    def _done(self) -> bool:
+        try:
+            done = self.turn()
+        except DrumlinError as error:
+            self.failure = str(error)
+            log.error("job_failed", job=self._thread.name, detail=str(error), hint=error.hint)
+        except Exception:
+            # The edge of the job: a fault in it must not end the service, nor the job, and is never silent.
+            self.failure = "an unexpected error; see the log"
+            log.exception("job_crashed", job=self._thread.name)
+        else:
+            self.failure = None
+            return done
+        return False

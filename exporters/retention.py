@@ -14,7 +14,7 @@ from exporters.jobs import Job
 from exporters.protocol import Clock
 from exporters.runs import text
 from exporters.sink import Sink, batched
-from kg.errors import DrumlinError, PreconditionFailed
+from kg.errors import PreconditionFailed
 from kg.jsonld import NAMESPACE
 from kg.settings import RetentionSettings
 from kg.store.protocol import GraphWrite
@@ -75,11 +75,5 @@ class Retention(Job):
 
     def turn(self) -> bool:
         """Purge once; there is always more to come."""
-        try:
-            removed = purge(self._sink, self._retention, self._clock())
-            log.info("tombstones_purged", removed=removed)
-        except DrumlinError as error:
-            log.error("purge_failed", detail=str(error), hint=error.hint)
-        except Exception:
-            log.exception("purge_crashed")  # the job's edge: it is tried again in an hour
+        log.info("tombstones_purged", removed=purge(self._sink, self._retention, self._clock()))
         return False

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from exporters.jobs import Job
+from kg.errors import StoreUnavailable
 
 PATIENCE = 20.0
 
@@ -45,3 +48,26 @@ def test_a_job_ends_in_the_midst_of_its_pause() -> None:
     again.start()
     again.stop(timeout=PATIENCE)
     assert not again._thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [(StoreUnavailable("the disk is gone"), "the disk is gone"), (KeyError("x"), "an unexpected error; see the log")],
+)
+def test_a_turn_that_fails_does_not_end_the_job(error: Exception, failure: str) -> None:
+    """It says why as long as that is so, and the next turn comes after the pause."""
+    failing, told = [error], []
+
+    class Failing(Counting):
+        def turn(self) -> bool:
+            told.append(self.failure)
+            if failing:
+                raise failing.pop()
+            return super().turn()
+
+    job = Failing(1, 0.001)
+    job.start()
+    assert job.reached.wait(PATIENCE)
+    job._thread.join(PATIENCE)
+    assert told == [None, failure]
+    assert job.failure is None
