@@ -134,8 +134,11 @@ async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 
 async def body_of(request: Request, limit: int) -> bytes:
-    """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes."""
+    """Read a body; raises ``TooLarge`` when it has more than ``limit`` bytes, before it is sent if the client asks (``Expect``)."""
     received = bytearray()
+    headers = request.headers
+    if "expect" in headers and "content-encoding" not in headers and int(headers.get("content-length", 0)) > limit:
+        raise too_large(limit)
     sent = arriving(request.receive)
     async for chunk in content(request, sent):
         received += chunk

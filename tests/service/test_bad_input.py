@@ -191,6 +191,16 @@ def test_lines_before_a_cut_are_written(http: httpx.Client) -> None:
     assert (told[-1]["problem"]["status"], told[-1]["problem"]["title"]) == (400, "Incomplete body")
 
 
+@pytest.mark.parametrize("place", ["query", "update", "graph", "quads"])
+def test_who_asks_first_is_told_before_sending(http: httpx.Client, place: str) -> None:
+    """A body that is too large by its own account is refused in place of ``100 Continue`` (curl asks from 1 MB on)."""
+    method, path, media_type = PLACES[place]
+    with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
+        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media_type}\r\nContent-Length: {SIZE}"
+        connection.sendall(head.encode() + b"\r\nExpect: 100-continue\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 413"
+
+
 @pytest.mark.parametrize("path", ["/subgraphs", "/subgraphs?atomc=true", "/store?grph=http://x/g"])
 def test_an_early_refusal_reaches_who_is_still_sending(http: httpx.Client, path: str) -> None:
     """A client that reads only when it is done sending gets the answer, not a broken connection."""
