@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
@@ -243,10 +244,23 @@ class Settings(BaseSettings):
         try:
             return cls(**{name: value for name, value in overrides.items() if value is not None})
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise InvalidSettings(
-                f"{file}: {where}: {first['msg']}" if content else f"{where}: {first['msg']}"
-            ) from error
+            raise _told(error, f"{file}: " if content else "") from error
         finally:
             _FILE.reset(reading)
+
+
+def _told(error: ValidationError, file: str) -> InvalidSettings:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] != "extra_forbidden":
+        return InvalidSettings(f"{file}{where}: {first['msg']}")
+    close = get_close_matches(str(first["loc"][-1])[:64], set(_names()), n=1)
+    return InvalidSettings(
+        f"{file}{where}: there is no such setting", hint=f"did you mean {close[0]}?" if close else None
+    )
+
+
+def _names() -> Iterator[str]:
+    schema = Settings.model_json_schema()
+    for each in (schema, *schema["$defs"].values()):
+        yield from each.get("properties", {})
