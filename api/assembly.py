@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import Request
 
@@ -29,7 +30,6 @@ from kg.store.protocol import Store
 from kg.store.pruning import Kept
 from kg.store.reader_answers import Asking
 from kg.store.readers import Readers
-from kg.store.remote import RemoteStore
 from kg.subgraphs import Subgraphs
 from kg.telemetry.cache import DayCache
 from kg.telemetry.datasources import Datasource
@@ -38,6 +38,9 @@ from kg.telemetry.intervals import Intervals
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.templates import Catalogue
 from kg.updating import Updates
+
+if TYPE_CHECKING:
+    from kg.store.remote import RemoteStore
 
 Place = Path | str | None
 """Where a store is: a directory, ``sparql+http(s)://…``, or a temporary directory."""
@@ -103,6 +106,8 @@ def open_store(settings: Settings, place: Place) -> EmbeddedStore | RemoteStore:
     """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change."""
     store: EmbeddedStore | RemoteStore
     if isinstance(place, str) and place.startswith("sparql+"):
+        from kg.store.remote import RemoteStore
+
         store = RemoteStore(place, settings.store, query_timeout=settings.query_timeout)
     else:
         kept = Kept(timedelta(days=settings.log_retention), settings.log_bytes)

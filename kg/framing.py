@@ -1,22 +1,19 @@
 """Framing: graphs as JSON documents of a shape that the reader chooses (https://www.w3.org/TR/json-ld11-framing/).
 
-Apart from ``kg.jsonld`` because it alone needs pyld, which is slow and can be made to work for ever: a frame that embeds
-always can unfold a dense graph exponentially. So statements, frames and time are bounded, and pyld may fetch nothing.
+Apart from ``kg.jsonld`` because it alone needs pyld (``kg.framer``), which is slow and can be made to work for ever: a frame that
+embeds always can unfold a dense graph exponentially. So statements, frames and time are bounded.
 The frame of each class follows from what is a part and what is a link (``ontology/frames/entity.jsonld``).
 """
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from typing import Any, NoReturn
-
-from pyld import jsonld as pyld
+from typing import Any
 
 from kg.errors import InvalidDocument, ResourceNotFound, TooLarge
 from kg.inlining import inline
@@ -33,15 +30,6 @@ MAX_SECONDS = 5.0
 
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
-
-
-def _deny(url: str, options: Mapping[str, Any]) -> NoReturn:
-    """Stand in for pyld's loader, which would fetch."""
-    del options
-    raise InvalidDocument(f"{url[:200]!r} is not fetched: nothing is because a document says so")
-
-
-pyld.set_document_loader(_deny)
 
 
 def frame_of(kind: str) -> NodeDocument:
@@ -77,20 +65,14 @@ def frame(lines: Iterable[str], wanted: NodeDocument, *, seconds: float = MAX_SE
     ``lines`` may be those of several graphs. One match is the document itself, several stand under ``@graph``. Raises
     ``TooLarge`` when there are more than ``MAX_LINES`` or it takes longer, ``InvalidDocument`` when the frame is not one.
     """
+    from kg.framer import framed_within
+
     statements = list(lines)
     if len(statements) > MAX_LINES:
         raise TooLarge(f"{len(statements):,} statements are too many to frame; the limit is {MAX_LINES:,}")
     ours = wanted.get("@context", CONTEXT_IRI) in (CONTEXT_IRI, _context())
     asked = {**deepcopy(dict(wanted)), **({"@context": _context()} if ours else {})}
-    try:
-        framed: dict[str, Any] = _Bounded(seconds).frame(_expanded(statements), asked, {"documentLoader": _deny})
-    except (pyld.JsonLdError, TypeError, KeyError, AttributeError, IndexError, ValueError) as error:
-        # pyld takes a frame apart before it has checked it: these are what odd ones end in.
-        if (late := _cause(error, _TooLong)) is not None:
-            raise TooLarge(f"framing takes longer than {seconds:g} s", hint="ask for less with @embed: @once") from late
-        raise InvalidDocument(f"the document is not a frame: {_said(error)}") from error
-    except _TooLong as late:
-        raise TooLarge(f"framing takes longer than {seconds:g} s", hint="ask for less with @embed: @once") from late
+    framed = framed_within(seconds, _expanded(statements), asked)
     return (
         {"@context": CONTEXT_IRI, **{key: value for key, value in framed.items() if key != "@context"}}
         if ours
@@ -101,44 +83,6 @@ def frame(lines: Iterable[str], wanted: NodeDocument, *, seconds: float = MAX_SE
 @cache
 def _context() -> Any:
     return json.loads(context_document())["@context"]
-
-
-def _said(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).partition("\n")[0][:200]
-
-
-def _cause(error: BaseException | None, kind: type[Exception]) -> BaseException | None:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__
-    return error
-
-
-class _TooLong(Exception):
-    """The deadline has passed."""
-
-
-class _Bounded(pyld.JsonLdProcessor):  # type: ignore[misc]  # pyld has no types
-    """Pyld's processor with a deadline, looked at in the three recursions that all work goes through."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._deadline = time.monotonic() + seconds
-
-    def _in_time(self) -> None:
-        if time.monotonic() > self._deadline:
-            raise _TooLong
-
-    def _match_frame(self, *arguments: Any, **options: Any) -> Any:
-        self._in_time()
-        return super()._match_frame(*arguments, **options)
-
-    def _expand(self, *arguments: Any, **options: Any) -> Any:
-        self._in_time()
-        return super()._expand(*arguments, **options)
-
-    def _compact(self, *arguments: Any, **options: Any) -> Any:
-        self._in_time()
-        return super()._compact(*arguments, **options)
 
 
 def _expanded(lines: Iterable[str]) -> list[dict[str, Any]]:

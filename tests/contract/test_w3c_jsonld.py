@@ -21,7 +21,7 @@ from pyld import jsonld as pyld
 
 from kg import inlining
 from kg.errors import InvalidDocument, TooLarge
-from kg.framing import _Bounded, _deny
+from kg.framer import Bounded, deny
 
 W3C = Path(__file__).parents[2].parent / "shared" / "data" / "w3c"
 Case = Mapping[str, Any]
@@ -83,15 +83,15 @@ FRAMING_SKIPPED: Mapping[str, str] = {"#t0010": _OLD}
 def test_framing(case: Case) -> None:
     """Pyld, within our bounds and without a loader, frames as the suite expects or refuses with its error."""
     options = {key: value for key, value in case.get("option", {}).items() if key not in ("specVersion", "normative")}
-    options |= {"base": case["base"], "documentLoader": _deny}
+    options |= {"base": case["base"], "documentLoader": deny}
     document, frame = (json.loads((case["folder"] / case[name]).read_bytes()) for name in ("input", "frame"))
     if "expectErrorCode" in case:
         with pytest.raises(pyld.JsonLdError) as told:
-            _Bounded(30).frame(document, frame, options)
+            Bounded(30).frame(document, frame, options)
         assert case["expectErrorCode"] in codes(told.value)
         return
 
-    framed = _Bounded(30).frame(document, frame, options)
+    framed = Bounded(30).frame(document, frame, options)
 
     assert same(framed, json.loads((case["folder"] / case["expect"]).read_bytes()))
 

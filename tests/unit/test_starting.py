@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("kubernetes", "numpy", "pandas", "pyarrow", "rdflib")
+HEAVY = ("kubernetes", "lxml", "numpy", "pandas", "pyarrow", "pyld", "rdflib", "requests")
 
 
 @pytest.mark.parametrize("module", ["api.cli.main", "api.app", "kg.client", "kg.store.reader_process"])
