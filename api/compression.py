@@ -2,7 +2,8 @@
 
 A compressed body is another representation than the plain one, so its strong ETag ends in the coding (``"…-zstd"``, RFC 9110 §8.8.3.3).
 Who sends one back, in If-None-Match or If-Match, means the plain one too: the coding says nothing about the graph.
-Left as they are: answers that are small, binary (Arrow, Parquet) or a feed. Queries are answered before this (``api.hot``, which uses the
+Left as they are: answers that are small, binary (Arrow, Parquet) or a feed (``api.routes.events`` compresses that once for all who follow
+it). Queries are answered before this (``api.hot``, which uses the
 functions here).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, Protocol
 
@@ -25,6 +26,9 @@ Send = Callable[[Message], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Coding = Literal["zstd", "gzip"]
 
+VARIES = "Accept, Accept-Encoding"
+"""The Vary header of what is negotiated in both ways."""
+_VARIES = (b"vary", VARIES.encode())
 CODINGS: tuple[Coding, ...] = ("zstd", "gzip")
 """The best first: zstd takes a third of gzip's time for the same size."""
 MINIMUM = 1024
@@ -41,14 +45,14 @@ _TEXT = re.compile(
 _CODED_TAG = re.compile(rb'-(?:zstd|gzip)"')
 
 
-def wanted(accept_encoding: bytes | None) -> Coding | None:
-    """Return the coding that an Accept-Encoding header likes most, None for the plain body."""
+def wanted(accept_encoding: bytes | None, offered: Sequence[Coding] = CODINGS) -> Coding | None:
+    """Return the coding of those ``offered`` (best first) that an Accept-Encoding header likes most, None for the plain body."""
     qualities: dict[str, float] = {}
     for part in (accept_encoding or b"")[:_MAX_HEADER].decode("latin-1").lower().split(","):
         name, _, parameter = part.partition(";")
         qualities[name.strip()] = _quality(parameter)
     anything = qualities.get("*", 0.0)
-    best = max(CODINGS, key=lambda each: qualities.get(each, anything))  # the first of equals
+    best = max(offered, key=lambda each: qualities.get(each, anything))  # the first of equals
     quality = qualities.get(best, anything)
     return best if quality > 0 and quality >= qualities.get("identity", 0.0) else None
 
@@ -147,6 +151,8 @@ async def whole(status: int, headers: Headers, body: bytes, asked: Mapping[bytes
     """Return the headers and the body of a whole answer in the coding that a request with the headers ``asked`` wants."""
     if status == 304:
         return _recognised(headers, asked.get(b"if-none-match", b"")), body
+    if _VARIES in headers and b"accept-encoding" not in asked:
+        return headers, body
     if not _may_be_coded(headers):
         return headers, body
     headers = varying(headers)

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
@@ -24,7 +25,7 @@ from api.observing import joined
 from api.problems import crash_response, error_response
 from api.request_ids import request_id
 from api.routes import subgraph
-from api.writing import beside
+from api.writing import at_once
 from kg.errors import DrumlinError
 from kg.neighbourhood import Following
 
@@ -88,12 +89,15 @@ class Direct:
                 return crash_response(Request(scope), error)
 
     async def _read(self, _: Scope, __: Receive, asked: Asked, id: str) -> Response:
-        store = self._parts.store
+        parts = self._parts
         wanted = subgraph.Wish(None, _text(asked, b"accept"), _tags(asked, b"if-none-match"), _AROUND, None)
-        name = self._parts.iris.root + subgraph.without_suffix(id)
-        found = await beside(store, name, 0, lambda: subgraph.find(self._parts, id, wanted))
-        size = _BYTES_OF_LINE * len(found.subgraph.lines)
-        return await beside(store, name, size, lambda: subgraph.render(self._parts, found, wanted))
+        name = parts.iris.root + subgraph.without_suffix(id)
+        if not at_once(parts.store, name, 0):
+            return await run_in_threadpool(subgraph.represent, parts, id, wanted)
+        found = subgraph.find(parts, id, wanted)
+        if not at_once(parts.store, name, _BYTES_OF_LINE * len(found.subgraph.lines)):
+            return await run_in_threadpool(subgraph.render, parts, found, wanted)
+        return subgraph.render(parts, found, wanted)
 
     async def _put(self, scope: Scope, receive: Receive, asked: Asked, id: str) -> Response:
         sent = subgraph.Sending(

@@ -30,7 +30,13 @@ CONTEXT_IRI = "https://w3id.org/drumlin/context/v1.jsonld"
 NAMESPACE = "https://w3id.org/drumlin/ns#"
 
 _RDF_TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
+_TYPED = f"{_RDF_TYPE} <"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
+
+
+_Fact = tuple[str, Any, Callable[[str], Any] | None]
+"""What a statement says that leads to no other node: the term ("" for a class), and its value, or the text that the third makes one of."""
+_SHORT = 256  # characters of a statement that is remembered: labels and states, and no annotation
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ class _Context:
         self.vocabulary_name = lru_cache(4096)(self._vocabulary_name)
         self.literal = lru_cache(4096)(self._literal)
         self.link = lru_cache(4096)(self._term)
+        self.fact = lru_cache(16_384)(self.read_fact)
         self._known_order = lru_cache(1024)(self._ordered)
 
     def _key(self, term: str, meaning: Mapping[str, Any], order: int) -> _Key:
@@ -103,6 +110,18 @@ class _Context:
         if coercion is None or coercion != datatype:
             return term, partial(_object, "@type", datatype)
         return term, _NATIVE.get(datatype)
+
+    def read_fact(self, said: str) -> _Fact:
+        """Read what a line says of its subject, where that is a literal or a class."""
+        predicate, _, value = said[:-2].partition(" ")
+        if value[0] != '"':
+            return "", self.compact_iri(value[1:-1]), None
+        end = value.rfind('"')
+        term, write = self.literal(predicate, value[end + 1 :])
+        text = value[1:end]
+        if "\\" in text:
+            text = unescape(text)
+        return (term, text, write) if write is None or isinstance(write, partial) else (term, write(text), None)
 
     def order(self, terms: Iterable[str]) -> Sequence[str]:
         """Put terms into the context's order, names first among those that it does not have."""
@@ -270,95 +289,99 @@ def compact(graph: Iterable[str], root: str) -> dict[str, Any]:
     A part that is named by another part stands inside it, once; whatever ``root`` does not lead to is listed under
     ``@included``, so nothing is lost: parsing the result gives the same lines (tests hold it to that).
     """
-    context = _context()
-    statements: dict[str, list[tuple[str, str]]] = {}
-    incoming: dict[str, list[tuple[str, str]]] = {}
-    for line in in_order(graph):
-        subject, predicate, rest = line.split(" ", 2)
-        value = rest[:-2]
-        said = statements.get(subject)
-        if said is None:
-            statements[subject] = said = []
-        said.append((predicate, value))
-        if predicate in context.reversed:
-            incoming.setdefault(value, []).append((predicate, subject))
-    writer = _Writer(context, statements, incoming)
+    writer = _Writer(_context(), in_order(graph))
     document: dict[str, Any] = {"@context": CONTEXT_IRI, **writer.node(f"<{root}>")}
-    if left := [name for name in statements if name not in writer.written]:
+    if left := [name for name in writer.facts if name not in writer.written]:
         document["@included"] = [writer.node(name) for name in left if name not in writer.written]
     return document
 
 
 class _Writer:
-    """Writes nodes, which are named as N-Triples has them."""
+    """Writes nodes, which are named as N-Triples has them.
 
-    def __init__(
-        self,
-        context: _Context,
-        statements: Mapping[str, list[tuple[str, str]]],
-        incoming: Mapping[str, list[tuple[str, str]]],
-    ) -> None:
+    Of each subject it has the ``facts``, which end there, and the ``links``, which name another node; ``incoming`` are the links that the
+    context reverses, by what they name.
+    """
+
+    def __init__(self, context: _Context, ordered: Iterable[str]) -> None:
         self.context = context
-        self.statements = statements
-        self.incoming = incoming
+        self.facts: dict[str, list[_Fact]] = {}
+        self.links: dict[str, list[tuple[str, str]]] = {}
+        self.incoming: dict[str, list[tuple[str, str]]] = {}
         self.written: set[str] = set()
         self.reversed_: set[tuple[str, str, str]] = set()  # statements already told from the other side
+        subject, reversed_, fact = "", context.reversed, context.fact
+        facts: list[_Fact] = []
+        links: list[tuple[str, str]] = []
+        for line in ordered:
+            name, _, said = line.partition(" ")
+            if name != subject:  # lines of one subject follow each other
+                subject = name
+                facts, links = self.facts.setdefault(name, []), self.links.setdefault(name, [])
+            if '"' in said or said.startswith(_TYPED):
+                facts.append(fact(said) if len(said) <= _SHORT else context.read_fact(said))
+                continue
+            predicate, value, _ = said.split(" ")
+            links.append((predicate, value))
+            if predicate in reversed_:
+                self.incoming.setdefault(value, []).append((predicate, name))
 
     def node(self, name: str) -> dict[str, Any]:
         """Write one node with what is nested in it."""
         self.written.add(name)
         context = self.context
-        content: dict[str, list[Any]] = {}
+        content: dict[str, Any] = {}
         types: list[str] = []
         reverse = self._reverse(name) if name in self.incoming else {}
-        for predicate, value in self.statements.get(name, ()):
-            if value[0] == '"':
-                end = value.rfind('"')
-                term, write = context.literal(predicate, value[end + 1 :])
-                text = value[1:end]
-                if "\\" in text:
-                    text = unescape(text)
-                written = text if write is None else write(text)
-            elif predicate == _RDF_TYPE and value[0] == "<":
-                types.append(context.compact_iri(value[1:-1]))
-                continue
-            elif (name, predicate, value) in self.reversed_:
-                continue
+        for term, value, write in self.facts.get(name, ()):
+            if not term:
+                types.append(value)
+            elif term in content:
+                _add(content, term, value if write is None else write(value))
             else:
-                term, coercion = context.link(predicate)
-                written = self._link(value, coercion)
-            values = content.get(term)
-            if values is None:
-                content[term] = [written]
-            else:
-                values.append(written)
+                content[term] = value if write is None else write(value)
+        for predicate, other in self.links.get(name, ()):
+            if self.reversed_ and (name, predicate, other) in self.reversed_:
+                continue
+            term, coercion = context.link(predicate)
+            _add(content, term, self._link(other, coercion))
         content.update(reverse)
         document: dict[str, Any] = {"id": _plain(name)}
         if types:
             document["type"] = types[0] if len(types) == 1 else types
         for term in context.order(content):
-            values = content[term]
-            document[term] = values if len(values) > 1 or term in context.sets else values[0]
+            value = content[term]
+            document[term] = [value] if term in context.sets and type(value) is not list else value
         return document
 
-    def _reverse(self, name: str) -> dict[str, list[Any]]:
+    def _reverse(self, name: str) -> dict[str, Any]:
         """Take in the parts that point here by a predicate which the context reverses (``runs``)."""
-        found: dict[str, list[Any]] = {}
+        found: dict[str, Any] = {}
         for predicate, other in self.incoming[name]:
             if other not in self.written and other != name:
                 self.reversed_.add((other, predicate, name))
                 ((term, _), *_) = self.context.terms_by_predicate[predicate[1:-1], True]
-                found.setdefault(term, []).append(self.node(other))
+                _add(found, term, self.node(other))
         return found
 
     def _link(self, name: str, coercion: str | None) -> Any:
         """Write a part where it is named first; whatever else by its name, in the short form that the term allows."""
-        if name in self.statements and name not in self.written:
+        if name in self.facts and name not in self.written:
             return self.node(name)
         plain = _plain(name)
         if coercion == "@id":
             return plain
         return self.context.vocabulary_name(plain) if coercion == "@vocab" else {"id": plain}
+
+
+def _add(content: dict[str, Any], term: str, value: Any) -> None:
+    """Give a term one more value; several make a list."""
+    if term not in content:
+        content[term] = value
+    elif type(held := content[term]) is list:
+        held.append(value)
+    else:
+        content[term] = [held, value]
 
 
 def _plain(name: str) -> str:

@@ -6,8 +6,8 @@ a write made in JSON-LD. Conditional requests: RFC 9110 §13.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -20,7 +20,16 @@ from api.assembly import Parts, parts
 from api.compression import Scope
 from api.negotiation import JSON_OFFERED, Reply, choose, rdf_syntax, sent_syntax
 from api.problems import NotAcceptable, unconditional
-from api.representations import CONTEXT_LINK, digests_of, etag, headers_of, matches, neighbours, write_graph
+from api.representations import (
+    CONTEXT_LINK,
+    Whole,
+    digests_of,
+    etag,
+    headers_of,
+    matches,
+    neighbours,
+    write_graph,
+)
 from kg import jsonld, patching, rdf
 from kg.errors import (
     InvalidDocument,
@@ -195,9 +204,9 @@ def render(service: Parts, read: Found, wanted: Wish) -> Response:
         tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, weak=True)
     headers = headers_of(subgraph, tag, links)
     if matches(wanted.known, tag):
-        return Response(status_code=304, headers=headers)
+        return Whole(status_code=304, headers=headers)
     if found is None:
-        return Response(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
+        return Whole(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
     return neighbours(found, syntax, media_type, headers, wanted.frame)
 
 
@@ -223,17 +232,24 @@ def _live(service: Parts, id: str) -> Subgraph:
         raise
 
 
-def _links(service: Parts, subgraph: Subgraph, media_type: str) -> Iterator[str]:
-    """Yield the Link header's parts: the thing itself, its other representations, remarks on it (RFC 8288)."""
+@lru_cache(64)
+def _usual_links(base: str, media_type: str) -> str:
+    """Return the links of every representation in one media type; NUL stands for the entity's short id."""
+    others = (each for each in rdf.SYNTAXES if each.media_type != media_type)
+    links = [
+        f'<{base}/id/\0>; rel="describes"',
+        *(f'<{base}/doc/\0{each.suffix}>; rel="alternate"; type="{each.media_type}"' for each in others),
+    ]
+    return ", ".join([*links, CONTEXT_LINK] if media_type == "application/json" else links)
+
+
+def _links(service: Parts, subgraph: Subgraph, media_type: str) -> str:
+    """Return the Link header: the thing itself, its other representations, remarks on it (RFC 8288)."""
     short = service.iris.short(subgraph.iri)
-    yield f'<{subgraph.iri}>; rel="describes"'
-    for each in rdf.SYNTAXES:
-        if each.media_type != media_type:
-            yield f'<{service.settings.base}/doc/{short}{each.suffix}>; rel="alternate"; type="{each.media_type}"'
+    links = _usual_links(service.settings.base, media_type).replace("\0", short)
     if not short.startswith("notes/") and service.subgraphs.has_notes(subgraph.iri):
-        yield f'<{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
-    if media_type == "application/json":
-        yield CONTEXT_LINK
+        links += f', <{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
+    return links
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,9 +373,9 @@ def _written(service: Parts, iri: str, written: Written, reply: Reply) -> Respon
         headers["Preference-Applied"] = f"return={reply.wish}"
     now = _after(service, iri) if reply.wish == "representation" else None
     if now is None:
-        return Response(status_code=status, headers={**headers, "ETag": etag(written.digest or "", reply.syntax)})
+        return Whole(status_code=status, headers={**headers, "ETag": etag(written.digest or "", reply.syntax)})
     shown = headers_of(now, etag(now.digest, reply.syntax), _links(service, now, reply.media_type))
-    return Response(
+    return Whole(
         write_graph(now.lines, iri, reply.syntax),
         201 if status == 201 else 200,
         headers={**shown, **headers, "Content-Location": address},
@@ -392,4 +408,4 @@ async def remove(service: Parts, id: str, if_match: str | None, if_none_match: s
         return service.subgraphs.prepare_delete(iri, expected=expected), lambda written: written
 
     await writing.written(service.store, iri, 0, prepared)
-    return Response(status_code=204)
+    return Whole(status_code=204)
