@@ -3,7 +3,7 @@
 Most documents that are sent look like those that are served: they use the terms of our context and nothing else. Reading such a one
 takes a tenth of what the processor takes. Whatever is not certain (another context, a keyword, a compact or relative IRI, a float, a
 null, a key that may occur twice) is left to the processor, which also tells what is wrong. Likewise N-Triples in canonical form are
-lines already; one expression over the whole document tells.
+lines already; one expression over what each says tells.
 
 JSON-LD 1.1, https://www.w3.org/TR/json-ld11/; canonical N-Triples, https://www.w3.org/TR/n-triples/#canonical-ntriples.
 """
@@ -31,7 +31,9 @@ _PART = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
 _MORE = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]++|%[0-9A-Fa-f]{2})*+"
 _IRI = re.compile(rf"https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_MORE})?+(?:#{_MORE})?+")
 _NODE = rf"<https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_PART})?+(?:#{_PART})?+>"
-_TRIPLES = re.compile(rf"(?:{_NODE} {_NODE} (?:{_NODE}|{SURE_LITERAL}) \.\n)++")
+_SUBJECT = re.compile(_NODE)
+_TOLD = re.compile(rf"{_NODE} (?:{_NODE}|{SURE_LITERAL}) \.")
+_SHORT = 256  # characters of a statement that is remembered
 _LOOSE = re.compile(rb"[ \t\n\r]:")
 _MOST_EXACT = 10**15  # integers below are integers to every reader of JSON
 
@@ -53,7 +55,26 @@ def triples(data: bytes) -> Lines | None:
         text = data.decode()
     except UnicodeDecodeError:
         return None
-    return Canonical(text[:-1].split("\n")) if _TRIPLES.fullmatch(text) else None
+    if not text.endswith("\n"):
+        return None
+    found = text[:-1].split("\n")
+    before = ""
+    for line in found:
+        subject, _, told = line.partition(" ")
+        if subject != before:
+            if not _SUBJECT.fullmatch(subject):
+                return None
+            before = subject
+        if not (_known_told if len(told) <= _SHORT else _is_told)(told):
+            return None
+    return Canonical(found)
+
+
+def _is_told(text: str) -> bool:
+    return _TOLD.fullmatch(text) is not None
+
+
+_known_told = lru_cache(maxsize=16_384)(_is_told)  # what graphs say of their things is much the same
 
 
 def lines(data: bytes) -> Lines | None:

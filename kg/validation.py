@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -24,6 +24,7 @@ from kg import conformance
 from kg.errors import InvalidDocument, ShapeViolation, Violation
 from kg.iris import Iris
 from kg.rdf import Lines, Term, is_iri, terms
+from kg.store.lines import Canonical
 from kg.telemetry.templates import unfillable
 from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
 
@@ -78,6 +79,7 @@ def _order(violation: Violation) -> tuple[str, str, str, str]:
 
 # -- proof without a report -----------------------------------------------------------------------------------------------
 _OPEN = f"<{NAMESPACE}"
+_OPEN_VALUE = f" {_OPEN}"
 _KNOWN_PROPERTIES, _KNOWN_CLASSES, _KNOWN_OBJECTS = (
     frozenset(f"{_OPEN}{name}>" for name in names) for names in (PROPERTIES, CLASSES, _OBJECTS)
 )
@@ -89,47 +91,76 @@ _SURELY_SHORT = MAX_LITERAL_BYTES // 8  # characters, of up to four bytes, with 
 def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
     """Tell whether neither pass would find anything; False says nothing."""
     facts = _facts(lines, f"<{graph}>", f"<{graph}/")
-    if not facts or any(len(said.get(each, ())) > _MAX_COMPARED for said in facts.values() for each in _CROWDED):
-        return False
-    own = facts.get(f"<{graph}>")
-    if own is None or not (notes or any(kind.startswith(_OPEN) for kind in own.get(conformance.TYPE, ()))):
+    own = facts and facts.get(f"<{graph}>")
+    if not facts or not own or not (notes or any(kind.startswith(_OPEN) for kind in own.get(conformance.TYPE, ()))):
         return False
     return conformance.shipped().proves(facts)
 
 
 def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
-    """Sort the statements by their subjects; None where the first pass or a parser would look twice at one of them."""
+    """Sort the statements by their subjects; None where a value might not do, or a parser would look twice at a term."""
     facts: dict[str, dict[str, list[str]]] = {}
+    sure = type(lines) is Canonical  # whoever read them has looked at each IRI
     for line in lines:
-        subject, predicate, rest = line.split(" ", 2)
-        value = rest[:-2]
+        subject, _, told = line.partition(" ")
         said = facts.get(subject)
         if said is None:
-            if not ((subject == root or subject.startswith(below)) and _well_formed(subject)):
+            if not ((subject == root or subject.startswith(below)) and (sure or _well_formed(subject))):
                 return None
             said = facts[subject] = {}
-        values = said.get(predicate)
-        if values is None:
-            if not _surely_meant(predicate):
+        if '"' in told or _OPEN_VALUE in told:
+            proven = _proven_value(told) if len(told) <= _USUAL else _prove_value(told)
+            if proven is None:
                 return None
-            values = said[predicate] = []
-        if value[0] == '"':
-            if not (value[-1] == '"' and len(value) < _SURELY_SHORT) and not _surely_well_formed(value):
+            predicate, value = proven
+        else:
+            predicate, value, _ = told.split(" ")
+            if not (value[0] == "<" and (sure or _well_formed(value)) and _fits(predicate, value)):
                 return None
-        elif value.startswith(_OPEN):
-            if value not in (_KNOWN_CLASSES if predicate == conformance.TYPE else _KNOWN_OBJECTS):
-                return None
-        elif value[0] != "<" or not _well_formed(value):
+        if predicate not in said:
+            said[predicate] = [value]
+        elif len(said[predicate]) < _MAX_COMPARED or predicate not in _CROWDED:
+            said[predicate].append(value)
+        else:
             return None
-        values.append(value)
     return facts
 
 
-@lru_cache(maxsize=4096)
-def _surely_meant(predicate: str) -> bool:
-    if predicate.startswith(_OPEN) and (predicate not in _KNOWN_PROPERTIES or predicate in _TOLD_APART):
+def _prove_value(told: str) -> tuple[str, str] | None:
+    """Take apart what a statement says with a literal or a name of the vocabulary; None where either pass would look at it twice."""
+    predicate, _, value = told[:-2].partition(" ")
+    if value[0] == '"':
+        if not (value[-1] == '"' and len(value) < _SURELY_SHORT) and not _surely_well_formed(value):
+            return None
+    elif not value.startswith(_OPEN) or value not in (
+        _KNOWN_CLASSES if predicate == conformance.TYPE else _KNOWN_OBJECTS
+    ):
+        return None
+    return (predicate, value) if _fits(predicate, value) else None
+
+
+_proven_value = lru_cache(maxsize=16_384)(
+    _prove_value
+)  # states, units, classes, labels: few in all, and in nearly every graph
+_USUAL = 256  # characters of what is remembered
+
+
+def _fits(predicate: str, value: str) -> bool:
+    tests = _tests(predicate)
+    if tests is None:
         return False
-    return _well_formed(predicate)
+    for test in tests:  # noqa: SIM110 - a generator for each statement takes longer than the tests
+        if not test(value):
+            return False
+    return True
+
+
+@lru_cache(maxsize=4096)
+def _tests(predicate: str) -> Sequence[Callable[[str], bool]] | None:
+    """Return what each value of a predicate is held to; None when either pass would look twice at the predicate itself."""
+    if predicate.startswith(_OPEN) and (predicate not in _KNOWN_PROPERTIES or predicate in _TOLD_APART):
+        return None
+    return conformance.shipped().tests(predicate) if _well_formed(predicate) else None
 
 
 @lru_cache(maxsize=65_536)
