@@ -263,11 +263,21 @@ def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:
 
 def digest(lines: Iterable[str]) -> str:
     """Return the digest of a graph: 128 bits of BLAKE2b over its sorted lines, in hex."""
-    text = memoryview("\n".join(in_order(lines)).encode())
+    return digest_of(text_of(lines))
+
+
+def text_of(lines: Iterable[str]) -> str:
+    """Return a graph as one text: its sorted lines, with a line feed between two; equal graphs have equal texts."""
+    return "\n".join(in_order(lines))
+
+
+def digest_of(text: str) -> str:
+    """Return the digest of a graph of which this is the text (``text_of``)."""
+    data = memoryview(text.encode())
     found = hashlib.blake2b(digest_size=16)
-    step = _PIECE if len(text) <= _QUICK else _QUICK
-    for start in range(0, len(text), step):
-        found.update(text[start : start + step])
+    step = _PIECE if len(data) <= _QUICK else _QUICK
+    for start in range(0, len(data), step):
+        found.update(data[start : start + step])
     return found.hexdigest()
 
 

@@ -28,7 +28,7 @@ from kg.store.durability import full
 from kg.store.engine import Engine
 
 ROOM = 200_000
-"""Statements that may be pending, about 40 MB."""
+"""Statements that may be pending, about 60 MB."""
 LOADED = 128
 """From this many new graphs on, they are bulk-loaded."""
 CHUNK = 4000

@@ -46,6 +46,7 @@ _VERSION = 4  # in the third the engine held a batch before it was acknowledged;
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
 _ROWS = 1000
+_CACHE = 16 << 20  # bytes of the log that are kept in memory for reading: about 10,000 graphs
 
 
 def _from_rows(columns: int) -> str:
@@ -118,6 +119,7 @@ class ChangeLog:
                 self._writer.execute(_FROM_FIRST)
             self._writer.execute(f"PRAGMA user_version = {_VERSION}")
             self._reader = self._connect()
+            self._reader.execute(f"PRAGMA cache_size = -{_CACHE >> 10}")
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -126,8 +128,8 @@ class ChangeLog:
         return connection
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
-    def record(self, changes: Sequence[LogEntry], held: Sequence[Lines | None], settled: int) -> None:
-        """Write one batch durably: its log rows, the entries that follow from them, and what each graph holds now (None: nothing).
+    def record(self, changes: Sequence[LogEntry], held: Sequence[str | None], settled: int) -> None:
+        """Write one batch durably: its log rows, the entries that follow from them, and each graph's text now (None: it is gone).
 
         The engine holds all up to ``settled``.
         """
@@ -146,16 +148,16 @@ class ChangeLog:
         for start in range(0, len(rows), _ROWS):
             self._writer.execute(statement, (json.dumps(rows[start : start + _ROWS]),))
 
-    def _insert_texts(self, found: Sequence[tuple[LogEntry, Lines | None]]) -> None:
+    def _insert_texts(self, found: Sequence[tuple[LogEntry, str | None]]) -> None:
         """Insert many texts with one statement each thousand, cut out of one value that holds them all."""
         for start in range(0, len(found), _ROWS):
             rows: list[tuple[Any, ...]] = []
             packed = bytearray()
-            for entry, lines in found[start : start + _ROWS]:
-                if lines is not None:
-                    text = pack(lines)
-                    rows.append((entry.graph, entry.after, len(packed) + 1, len(text)))
-                    packed += text
+            for entry, text in found[start : start + _ROWS]:
+                if text is not None:
+                    piece = pack(text)
+                    rows.append((entry.graph, entry.after, len(packed) + 1, len(piece)))
+                    packed += piece
             self._writer.execute(_INSERT_TEXTS, (json.dumps(rows), packed))
 
     def take_back(self, settled: int) -> None:

@@ -14,7 +14,7 @@ from kg.store.protocol import Lines
 class Change:
     """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
 
-    ``blank`` is False when neither surely has a blank node.
+    ``blank`` is False when neither surely has a blank node; ``text`` is what it shall hold as one (``kg.rdf.text_of``), if made.
     """
 
     graph: str
@@ -24,6 +24,7 @@ class Change:
     old: Lines
     lines: Lines | None
     blank: bool = True
+    text: str = ""
 
     @property
     def outcome(self) -> Literal["created", "replaced", "removed"]:
@@ -67,6 +68,9 @@ def update_text(changes: Iterable[Change]) -> str:
             continue
         if not change.lines:  # an empty graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
+        if change.text and not change.old and not change.blank:
+            added.append(f"GRAPH <{change.graph}> {{\n{change.text}\n}}\n")
+            continue
         _block(change, change.old - change.lines, removed, blank[0])
         _block(change, change.lines - change.old, added, blank[1])
     operations = [*graphs]
@@ -88,10 +92,8 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
 
 def nquads(changes: Iterable[Change]) -> bytes:
     """Write new graphs as N-Quads."""
-    return b"".join(_quads(each.graph, each.lines) for each in changes if each.lines)
+    return "".join(_quads(each.graph, each.text or "\n".join(each.lines)) for each in changes if each.lines).encode()
 
 
-def _quads(graph: str, lines: Lines) -> bytes:
-    return (
-        "\n".join([*lines, ""]).replace(" .\n", f" <{graph}> .\n").encode()
-    )  # no literal holds the end of a line as it is
+def _quads(graph: str, text: str) -> str:
+    return f"{text}\n".replace(" .\n", f" <{graph}> .\n")  # no literal holds the end of a line as it is

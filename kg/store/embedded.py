@@ -23,7 +23,7 @@ import pyoxigraph as ox
 import structlog
 
 from kg.errors import InvalidDocument, StoreUnavailable
-from kg.rdf import digest
+from kg.rdf import digest, digest_of, text_of
 from kg.sparql.dataset import choose
 from kg.store import querying
 from kg.store.blanks import holds_blanks
@@ -365,9 +365,10 @@ def _wanted(write: GraphWrite) -> Wanted:
     except ValueError as error:
         raise InvalidDocument(f"{write.graph!r} is not an IRI that can name a graph") from error
     if write.lines is None:
-        return Wanted(write, None, None)
+        return Wanted(write, None, "", None)
     lines = canonical(write.lines, write.graph)
-    return Wanted(write, lines, digest(lines), type(lines) is not Canonical and holds_blanks(lines))
+    text = text_of(lines)
+    return Wanted(write, lines, text, digest_of(text), type(lines) is not Canonical and holds_blanks(lines))
 
 
 def _claim(directory: Path) -> int:

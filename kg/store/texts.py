@@ -1,24 +1,41 @@
 """Graphs as packed text, kept beside their entries: reading one there takes a tenth of what the engine takes to gather its quads.
 
-The text is the sorted lines, deflated at the quickest level: a fifth of their size for 16 µs a graph of 33 lines.
+The text is the sorted lines as one zstd frame (RFC 8878) of the quickest level: a fifth of their size, 7 µs to write for a graph of 33
+lines and 3 to read, half of what deflating takes. Stores of before hold deflated texts (RFC 1950), which are read as well.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
+
+import zstandard
 
 from kg.rdf import Ordered
 from kg.store.protocol import Lines
 
 _LEVEL = 1
+_DEFLATED = b"\x78"
 
 
-def pack(lines: Lines) -> bytes:
-    """Return ``lines`` packed; equal graphs give equal bytes."""
-    return zlib.compress("\n".join(sorted(lines)).encode(), _LEVEL)
+class _Packers(threading.local):
+    """What packs and unpacks in one thread: neither may be used by two at once."""
+
+    def __init__(self) -> None:
+        self.pack = zstandard.ZstdCompressor(level=_LEVEL).compress
+        self.unpack = zstandard.ZstdDecompressor().decompress
+
+
+_own = _Packers()
+
+
+def pack(text: str) -> bytes:
+    """Return a graph's text (``kg.rdf.text_of``) packed; equal graphs give equal bytes."""
+    return _own.pack(text.encode())
 
 
 def unpack(packed: bytes) -> Lines:
-    """Return the lines that ``pack`` was given."""
-    text = zlib.decompress(packed).decode()
+    """Return the lines of the text that ``pack`` was given."""
+    read = zlib.decompress if packed.startswith(_DEFLATED) else _own.unpack
+    text = read(packed).decode()
     return Ordered(text.split("\n")) if text else frozenset()
