@@ -7,7 +7,7 @@ threads that want Python's lock hold up the writer.
 from __future__ import annotations
 
 import asyncio
-import weakref
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -29,9 +29,12 @@ T = TypeVar("T")
 
 async def beside(store: Store, graph: str, size: int, work: Callable[[], T]) -> T:
     """Run ``work``, on ``graph`` and a document of ``size`` bytes, where it holds up nobody."""
-    if size <= INLINE_BYTES and isinstance(store, EmbeddedStore) and not store.is_being_written(graph):
-        return work()
-    return await run_in_threadpool(work)
+    return work() if at_once(store, graph, size) else await run_in_threadpool(work)
+
+
+def at_once(store: Store, graph: str, size: int) -> bool:
+    """Tell whether work on ``graph`` and a document of ``size`` bytes may be done on the event loop."""
+    return size <= INLINE_BYTES and isinstance(store, EmbeddedStore) and not store.is_being_written(graph)
 
 
 async def written(store: Store, graph: str, size: int, prepare: Callable[[], Prepared]) -> Written:
@@ -41,7 +44,7 @@ async def written(store: Store, graph: str, size: int, prepare: Callable[[], Pre
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 
-    postbox = _postboxes.get(loop) or _postboxes.setdefault(loop, _Postbox(loop))
+    postbox = _own.of(loop)
 
     def answered() -> None:
         postbox.put(done)
@@ -65,7 +68,7 @@ class _Postbox:
     """Wakes those who wait on one event loop: once for all writes of a batch, since each wake is a call of the system."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+        self.loop = loop
         self._told: deque[asyncio.Future[None]] = deque()
 
     def put(self, done: asyncio.Future[None]) -> None:
@@ -73,7 +76,7 @@ class _Postbox:
         self._told.append(done)
         if len(self._told) == 1:  # else it was woken and has not emptied it yet
             with suppress(RuntimeError):  # the server has ended, and nobody waits any more
-                self._loop.call_soon_threadsafe(self._empty)
+                self.loop.call_soon_threadsafe(self._empty)
 
     def _empty(self) -> None:
         while self._told:
@@ -82,4 +85,16 @@ class _Postbox:
                 done.set_result(None)
 
 
-_postboxes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Postbox] = weakref.WeakKeyDictionary()
+class _Own(threading.local):
+    """The postbox of the event loop that runs in this thread."""
+
+    def __init__(self) -> None:
+        self._postbox: _Postbox | None = None
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> _Postbox:
+        if self._postbox is None or self._postbox.loop is not loop:
+            self._postbox = _Postbox(loop)
+        return self._postbox
+
+
+_own = _Own()

@@ -40,10 +40,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A write whose lines are canonical; ``after`` is their digest, None for a removal. ``blank``: one may have a blank node."""
+    """A write whose lines are canonical; ``text`` is what they are as one (``kg.rdf.text_of``), ``after`` their digest, None for a removal.
+
+    ``blank``: one may have a blank node.
+    """
 
     write: GraphWrite
     lines: Lines | None
+    text: str
     after: str | None
     blank: bool = False
 
@@ -93,8 +97,9 @@ class Writer:
         self._pruning = pruning
         self._followers: list[Callable[[Delta], None]] = []
         self._observers: list[Callable[[Batch], None]] = []
+        self._asking = threading.Lock()
         self._waiting: deque[_Asked] = deque()
-        self._arrived = threading.Condition()
+        self._arrived = threading.Event()  # cleared only when nothing waits: in a flood nobody needs to set it
         self._closed = False
         recover(engine, changes)
         self.generation = changes.last()
@@ -123,18 +128,19 @@ class Writer:
     def ask(self, wanted: Sequence[Wanted], answered: Callable[[], object]) -> Callable[[], list[Written]]:
         """Ask for a write and return at once; after ``answered`` was called, in the writer's thread, what is returned gives the results."""
         asked = _Asked(wanted, answered)
-        with self._arrived:
+        with self._asking:
             if self._closed:
                 raise StoreUnavailable("the store is closed")
             self._waiting.append(asked)
-            self._arrived.notify()
+        if not self._arrived.is_set():
+            self._arrived.set()
         return asked.outcome
 
     def close(self) -> None:
         """Write what was asked for, then end."""
-        with self._arrived:
+        with self._asking:
             self._closed = True
-            self._arrived.notify()
+        self._arrived.set()
         self._thread.join()
         self.applier.close()
         self._changes.settle(self.applier.applied)
@@ -156,20 +162,22 @@ class Writer:
 
     def _next(self) -> list[_Asked]:
         """Wait for writes and take a batch of them; empty when the store is being closed and none is left."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._waiting or self._closed)
-            batch: list[_Asked] = []
-            later: list[_Asked] = []
-            touched: set[str] = set()
-            while self._waiting and len(batch) < BATCH and len(touched) < BULK:
-                each = self._waiting.popleft()
-                if touched and (len(each.graphs) >= BULK or not touched.isdisjoint(each.graphs)):
-                    later.append(each)
-                    continue
-                batch.append(each)
-                touched |= each.graphs
-            self._waiting.extendleft(reversed(later))
-            return batch
+        while not self._waiting and not self._closed:
+            self._arrived.clear()
+            if not self._waiting and not self._closed:  # else it came before the flag was cleared
+                self._arrived.wait()
+        batch: list[_Asked] = []
+        later: list[_Asked] = []
+        touched: set[str] = set()
+        while self._waiting and len(batch) < BATCH and len(touched) < BULK:
+            each = self._waiting.popleft()
+            if touched and (len(each.graphs) >= BULK or not touched.isdisjoint(each.graphs)):
+                later.append(each)
+                continue
+            batch.append(each)
+            touched |= each.graphs
+        self._waiting.extendleft(reversed(later))
+        return batch
 
     def _write(self, batch: list[_Asked]) -> None:
         """Hold each write against what there is, and write what changes something; errors stand in the writes."""
@@ -202,7 +210,9 @@ class Writer:
                 continue
             old = self._old(entry) if entry and lines is not None else None
             blank = wanted.blank or (old is not None and holds_blanks(old))
-            asked.changes.append(Change(write.graph, write.owner, before, after, old or frozenset(), lines, blank))
+            asked.changes.append(
+                Change(write.graph, write.owner, before, after, old or frozenset(), lines, blank, wanted.text)
+            )
             asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0, old))
 
     def _old(self, entry: GraphEntry) -> Lines:
@@ -231,7 +241,9 @@ class Writer:
         self.in_flight = frozenset(delta.graphs)
         self.batches += 1
         try:
-            self._changes.record(entries, [each.lines for each in changes], settled=self.applier.applied)
+            self._changes.record(
+                entries, [None if each.lines is None else each.text for each in changes], settled=self.applier.applied
+            )
             self.applier.give(last, changes, update)
             self._moved(delta)
         finally:
