@@ -2,7 +2,8 @@
 
 Server-Sent Events: https://html.spec.whatwg.org/multipage/server-sent-events.html. Each event is a CloudEvent in JSON
 (https://github.com/cloudevents/spec); its id goes into ``Last-Event-ID``. Nothing is buffered for a subscriber: it gets the next
-events when it has taken the last ones, and one that takes none is let go (``api.streams``).
+events when it has taken the last ones, and one that takes none is let go (``api.streams``). Who accepts gzip gets what was compressed
+once for all (``api.shared_gzip``).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from functools import partial
 from typing import Annotated
 
@@ -19,9 +20,10 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import narrowing
+from api import compression, narrowing
 from api.assembly import Parts, parts
 from api.negotiation import choose
+from api.shared_gzip import HEADER, Gzip, Piece
 from api.streams import Stream
 from kg.errors import EventsGone, Throttled
 from kg.feed import Event, Feed, Position, Wanted
@@ -70,6 +72,7 @@ async def events(
     others: Annotated[Subscribers, Depends(subscribers)],
     chosen: Annotated[Wanted, Depends(wanted)],
     accept: Annotated[str | None, Header()] = None,
+    accept_encoding: Annotated[str | None, Header(include_in_schema=False)] = None,
     last_event_id: Annotated[
         str | None, Header(description="Id of the last event seen; the stream goes on after it.")
     ] = None,
@@ -99,8 +102,11 @@ async def events(
     await run_in_threadpool(narrowing.check, service, {"type": chosen.type})
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return Stream(_stream(feed, others, position, chosen), media_type=STREAM, headers=headers)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept, Accept-Encoding"}
+        stream = _stream(feed, others, position, chosen)
+        if compression.wanted((accept_encoding or "").encode("latin-1"), ("gzip",)):
+            return Stream(_gzipped(stream), media_type=STREAM, headers={**headers, "Content-Encoding": "gzip"})
+        return Stream(_plain(stream), media_type=STREAM, headers=headers)
     reached, found = await _batch(feed, others, position, chosen, wait, limit)
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
@@ -116,7 +122,7 @@ class Subscribers:
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._news = asyncio.Event()
-        self._written: OrderedDict[tuple[Position, Position, Wanted], bytes] = OrderedDict()
+        self._written: OrderedDict[tuple[Position, Position, Wanted], Piece] = OrderedDict()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -152,11 +158,11 @@ class Subscribers:
         self._timer = loop.call_later(HEARTBEAT, self._beat, loop)
         self._ring()
 
-    def frames(self, after: Position, found: Sequence[Event], chosen: Wanted) -> bytes:
+    def frames(self, after: Position, found: Sequence[Event], chosen: Wanted) -> Piece:
         """Write what is wanted of the events found after a place as Server-Sent Events, once for all who ask."""
         key = (after, found[-1].position, chosen)
         if (frames := self._written.get(key)) is None:
-            frames = b"".join(_frame(each, chosen) for each in found if chosen.takes(each))
+            frames = Piece(b"".join(_frame(each, chosen) for each in found if chosen.takes(each)))
             self._written[key] = frames
             if len(self._written) > _WRITTEN:
                 self._written.popitem(last=False)
@@ -181,10 +187,10 @@ async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
     return await run_in_threadpool(feed.after, position, limit)
 
 
-async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: Wanted) -> AsyncIterator[bytes]:
+async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: Wanted) -> AsyncGenerator[Piece]:
     """Yield what comes after ``position`` until the client leaves, the service ends, or nobody takes what is sent."""
     with others.reading():
-        yield f"retry: 2000\nid: {position}\n: from here on\n\n".encode()
+        yield Piece(f"retry: 2000\nid: {position}\n: from here on\n\n".encode())
         spoken = time.monotonic()
         while not feed.ended:
             news = others.news
@@ -198,10 +204,25 @@ async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: W
             else:
                 await news.wait()
                 silent = time.monotonic() - spoken >= 0.9 * HEARTBEAT
-                frames = f"id: {position}\n: nothing new\n\n".encode() if silent else b""
-            if frames:
+                frames = Piece(f"id: {position}\n: nothing new\n\n".encode() if silent else b"")
+            if frames.data:
                 spoken = time.monotonic()
                 yield frames
+
+
+async def _plain(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
+    async with aclosing(pieces):
+        async for each in pieces:
+            yield each.data
+
+
+async def _gzipped(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
+    stream = Gzip()
+    yield HEADER
+    async with aclosing(pieces):
+        async for each in pieces:
+            yield stream.add(each)
+    yield stream.end()
 
 
 async def _batch(

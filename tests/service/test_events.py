@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import os
 import re
@@ -298,11 +299,25 @@ def _write_until_killed(url: str, life: int) -> None:
 
 
 def test_a_service_with_subscribers_stops(tmp_path: Path) -> None:
-    """Open streams do not keep a service from ending."""
-    with serving("--store", str(tmp_path / "store")) as service, stream(service.url):
+    """Open streams do not keep a service from ending; each comes to its end, a compressed one too, and both say the same."""
+    with (
+        serving("--store", str(tmp_path / "store")) as service,
+        httpx.Client(base_url=service.url, timeout=PATIENCE) as http,
+        http.stream("GET", "/events?since=0", headers={"Accept-Encoding": "gzip"}) as packed,
+        http.stream("GET", "/events?since=0", headers={"Accept-Encoding": "identity"}) as plain,
+    ):
+        assert packed.headers["Content-Encoding"] == "gzip"
+        assert "Content-Encoding" not in plain.headers
+        for number in range(20):
+            put(http, f"n{number}")
+        assert len(everything(http)) > 20
         began = time.monotonic()
         assert service.stop() == 0
         assert time.monotonic() - began < 15
+        lines = gzip.decompress(b"".join(packed.iter_raw())).decode().splitlines()
+        same = [(one, other) for one, other in zip(lines, plain.iter_lines(), strict=False) if "data: " in one]
+        assert len(same) > 10
+        assert all(one == other for one, other in same)
 
 
 def test_a_subscriber_that_reads_nothing_costs_nothing(tmp_path: Path) -> None:
