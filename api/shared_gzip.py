@@ -10,8 +10,7 @@ from __future__ import annotations
 import zlib
 from functools import cached_property
 
-HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-"""What every stream begins with: deflated, no name, no time, of an unknown system."""
+_HEADER = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"  # deflated, no name, no time, of an unknown system
 _END = b"\x03\x00"  # a last block, empty
 _LEVEL = 1
 _POLYNOMIAL = 0xEDB88320  # of CRC-32, the highest power in the lowest bit
@@ -42,20 +41,22 @@ class Piece:
 
 
 class Gzip:
-    """One stream, after its ``HEADER``."""
+    """One stream."""
 
     def __init__(self) -> None:
+        self._head = _HEADER
         self._check = self._size = 0
 
     def add(self, piece: Piece) -> bytes:
         """Return what is to be sent of the next piece."""
         self._check = _times(piece.shift, self._check) ^ piece.check
         self._size += len(piece.data)
-        return piece.packed
+        head, self._head = self._head, b""
+        return head + piece.packed if head else piece.packed
 
     def end(self) -> bytes:
         """Return what is to be sent last."""
-        return _END + self._check.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")
+        return self._head + _END + self._check.to_bytes(4, "little") + (self._size & 0xFFFFFFFF).to_bytes(4, "little")
 
 
 def _times(a: int, b: int) -> int:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -23,7 +24,7 @@ from starlette.responses import Response
 from api import compression, narrowing
 from api.assembly import Parts, parts
 from api.negotiation import choose
-from api.shared_gzip import HEADER, Gzip, Piece
+from api.shared_gzip import Gzip, Piece
 from api.streams import Stream
 from kg.errors import EventsGone, Throttled
 from kg.feed import Event, Feed, Position, Wanted
@@ -103,10 +104,11 @@ async def events(
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept, Accept-Encoding"}
-        stream = _stream(feed, others, position, chosen)
-        if compression.wanted((accept_encoding or "").encode("latin-1"), ("gzip",)):
-            return Stream(_gzipped(stream), media_type=STREAM, headers={**headers, "Content-Encoding": "gzip"})
-        return Stream(_plain(stream), media_type=STREAM, headers=headers)
+        coding = compression.wanted((accept_encoding or "").encode("latin-1"), ("gzip",))
+        if coding:
+            headers["Content-Encoding"] = coding
+        stream = _stream(feed, others, position, chosen, Gzip() if coding else None)
+        return Stream(stream, media_type=STREAM, headers=headers)
     reached, found = await _batch(feed, others, position, chosen, wait, limit)
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
@@ -187,17 +189,20 @@ async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
     return await run_in_threadpool(feed.after, position, limit)
 
 
-async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: Wanted) -> AsyncGenerator[Piece]:
-    """Yield what comes after ``position`` until the client leaves, the service ends, or nobody takes what is sent."""
+async def _stream(
+    feed: Feed, others: Subscribers, position: Position, chosen: Wanted, packed: Gzip | None = None
+) -> AsyncIterator[bytes]:
+    """Yield what comes after ``position``, plain or ``packed``, until the client leaves or falls too far behind, or the service ends."""
+    form = attrgetter("data") if packed is None else packed.add
     with others.reading():
-        yield Piece(f"retry: 2000\nid: {position}\n: from here on\n\n".encode())
+        yield form(Piece(f"retry: 2000\nid: {position}\n: from here on\n\n".encode()))
         spoken = time.monotonic()
         while not feed.ended:
             news = others.news
             try:
                 found = await _next(feed, position, 500)
             except EventsGone:  # too slow; it is told so, by 410, when it comes again
-                return
+                break
             if found:
                 frames = others.frames(position, found, chosen)
                 position = found[-1].position
@@ -207,22 +212,9 @@ async def _stream(feed: Feed, others: Subscribers, position: Position, chosen: W
                 frames = Piece(f"id: {position}\n: nothing new\n\n".encode() if silent else b"")
             if frames.data:
                 spoken = time.monotonic()
-                yield frames
-
-
-async def _plain(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
-    async with aclosing(pieces):
-        async for each in pieces:
-            yield each.data
-
-
-async def _gzipped(pieces: AsyncGenerator[Piece]) -> AsyncGenerator[bytes]:
-    stream = Gzip()
-    yield HEADER
-    async with aclosing(pieces):
-        async for each in pieces:
-            yield stream.add(each)
-    yield stream.end()
+                yield form(frames)
+    if packed is not None:
+        yield packed.end()
 
 
 async def _batch(
