@@ -269,7 +269,7 @@ def decimal_text(value: Decimal) -> str:
 
 
 # RDF 1.2 canonical N-Triples: these and no other characters are escaped.
-_ESCAPES = {code: f"\\u{code:04X}" for code in [*range(0x20), 0x7F]} | {
+_ESCAPES = {code: f"\\u{code:04X}" for code in [*range(0x20), 0x7F, 0xFFFE, 0xFFFF]} | {
     0x08: "\\b",
     0x09: "\\t",
     0x0A: "\\n",

@@ -23,7 +23,7 @@ _SURE_IRI = (
     rf"<(?:https?://[A-Za-z0-9.-]++(?::[0-9]{{1,5}})?+(?:/{_REST})?+|urn:[A-Za-z0-9][A-Za-z0-9-]*+:{_REST})"
     rf"(?:\?{_MORE})?+(?:#{_MORE})?+>"
 )
-_TEXT = r'"(?:[^"\\\x00-\x1f\x7f]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F)*+"'
+_TEXT = r'"(?:[^"\\\x00-\x1f\x7f\ufffe\uffff]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F|\\uFFF[EF])*+"'
 _BLANK = r"_:[A-Za-z0-9]{1,64}"  # as kg.rdf labels them
 _LINE = re.compile(rf"(?:{_IRI}|{_BLANK}) {_IRI} (?:{_IRI}|{_BLANK}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
 # Literals that stand in the engine's own form for sure; every other one with a type of XML Schema is asked about.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import socketserver
 import struct
@@ -62,9 +63,14 @@ def refused(status: int, body: bytes = b"<html>", **headers: str) -> Act:
 
 
 def cut(after: int | bytes) -> Act:
-    """Break the connection when so many bytes of the answer have come, or these have; the service has done what was asked."""
+    """Break the connection when so many bytes of the answer have come, or these have; the service has done what was asked.
+
+    So that these are seen, the client is not said to accept compressed answers.
+    """
 
     def act(request: _Request, sent: bytes) -> None:
+        if isinstance(after, bytes):
+            sent = re.sub(rb"(?i)\r\naccept-encoding:[^\r]*", b"", sent, count=1)
         come = b""
         for chunk in request.answers(sent):
             come += chunk

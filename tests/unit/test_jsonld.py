@@ -135,6 +135,16 @@ def test_compacting_loses_nothing(document: dict[str, Any]) -> None:
     assert engine(jsonld.compact(lines, ROOT)) == lines
 
 
+def test_every_character_is_written_as_the_engine_writes_it() -> None:
+    """Which ones are escaped, and how, decides whether a digest is that of what the engine holds."""
+    texts = [chr(code) for code in range(0x11000) if not 0xD800 <= code < 0xE000]
+    store = ox.Store()
+    quads = "".join(f"<x:{number}> <x:p> {jsonld.literal(text)} .\n" for number, text in enumerate(texts))
+    store.load(quads.encode(), format=ox.RdfFormat.N_TRIPLES)
+    written = (store.dump(format=ox.RdfFormat.N_QUADS) or b"").decode()
+    assert sorted(written.split("\n")) == sorted(quads.split("\n"))
+
+
 PREDICATES = st.sampled_from(
     ["name", "cpuRequest", "memoryRequest", "ready", "phase", "domain", "runOf", "label", "replicas", "invented"]
 ).map(lambda name: jsonld.NAMESPACE + name) | st.sampled_from(

@@ -68,6 +68,8 @@ def test_what_the_engine_would_refuse_is_refused_before(iri: str) -> None:
                     '"a"@a1-',
                     '"1"^^<http://t?x>',
                     '"\\u0001"',
+                    '"\\uFFFE"',
+                    '"\uffff"',
                 ]
             ),
         ),
