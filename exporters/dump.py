@@ -34,8 +34,8 @@ class DumpSource:
     ``skipped`` counts the objects of kinds that are not in the table of kinds.
     """
 
-    def __init__(self, paths: Sequence[Path | str], kinds: Sequence[Kind], *, clock: Clock, name: str = "dump") -> None:
-        self.name = name
+    def __init__(self, paths: Sequence[Path | str], kinds: Sequence[Kind], *, clock: Clock) -> None:
+        self.name = "dump"
         self.skipped: Counter[str] = Counter()
         self._paths = tuple(str(path) for path in paths)
         self._kinds = {(kind.group, kind.name): kind for kind in kinds}

@@ -26,7 +26,7 @@ MAX_DEPTH = 32
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|([\[{])|([\]}])', re.DOTALL)
 
 
-def inline(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH) -> bytes:
+def inline(data: bytes, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Make a caller's JSON-LD safe to parse: bounded, with our context inline and no other remote one.
 
     A document without any ``@context`` is read with ours, so plain JSON works. Raises ``TooLarge`` (bytes), and
@@ -34,8 +34,8 @@ def inline(data: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     """
     if len(data) > max_bytes:
         raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")
-    if (depth := nesting(data)) > max_depth:
-        raise InvalidDocument(f"the document is nested {depth} levels deep; the limit is {max_depth}")
+    if (depth := nesting(data)) > MAX_DEPTH:
+        raise InvalidDocument(f"the document is nested {depth} levels deep; the limit is {MAX_DEPTH}")
     try:
         # Decoded here: json would also take UTF-16, whose bytes ``nesting`` cannot read.
         document = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)

@@ -171,13 +171,13 @@ class Subgraphs:
             f"{self._iris.short(live.iri)} has changed meanwhile", hint="read it again", detail={"digest": live.digest}
         )
 
-    def create(self, id: str, lines: Lines, *, owner: str = USER) -> Written:
+    def create(self, id: str, lines: Lines) -> Written:
         """Write a graph that must not exist (a tombstone does not count); raises ``AlreadyExists``."""
         iri = self._iris.expand(id)
         if (entry := self.live_entry(iri)) is not None:
             raise self._exists(iri, entry.digest)
         try:
-            return self.put(iri, lines, owner=owner, expected=None)
+            return self.put(iri, lines, expected=None)
         except PreconditionFailed as error:  # somebody was faster
             raise self._exists(iri, error.detail["digest"]) from error
 
@@ -186,12 +186,12 @@ class Subgraphs:
             f"{self._iris.short(iri)} exists already", hint="replace it with PUT", detail={"id": iri, "digest": digest}
         )
 
-    def delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> Written:
+    def delete(self, id: str, *, expected: str | Unconditional | None = ANY) -> Written:
         """Turn a graph into its tombstone at once.
 
         Raises ``ResourceNotFound``, ``ResourceGone`` when it is one, ``GraphOwned`` and ``PreconditionFailed``.
         """
-        return self._store.apply([self.prepare_delete(id, owner=owner, expected=expected)])[0]
+        return self._store.apply([self.prepare_delete(id, expected=expected)])[0]
 
     def prepare(
         self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY

@@ -104,9 +104,9 @@ def _entry(graph: str, owner: str, told: str) -> GraphEntry:
 # -- the claim --------------------------------------------------------------------------------------------------------------
 
 
-def claim(name: str, beat: int = 0) -> str:
+def claim(name: str) -> str:
     """Return the update that puts a claim down."""
-    return f"CREATE GRAPH {_fence(name)} ;\n{_insert(_claim(name, beat))}"
+    return f"CREATE GRAPH {_fence(name)} ;\n{_insert(_claim(name, 0))}"
 
 
 def renew(name: str, beat: int) -> str:
