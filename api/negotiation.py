@@ -65,7 +65,7 @@ def choose(accept: str | None, offered: Sequence[str]) -> str:
             best, best_quality = media_type, quality
     if best is None:
         raise NotAcceptable(
-            f"none of {accept!r} is offered here",
+            f"none of {accept[:200]!r} is offered here",
             hint=f"accept one of {', '.join(offered)}",
             detail={"offered": list(offered)},
         )

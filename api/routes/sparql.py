@@ -73,7 +73,7 @@ def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]
     if media_type in offered:
         return media_type
     raise NotAcceptable(
-        f"format {wanted!r} is not offered for this query",
+        f"format {wanted[:64]!r} is not offered for this query",
         hint=f"name one of {', '.join(SOLUTIONS)}, or a media type",
         detail={"offered": list(offered)},
     )
