@@ -20,7 +20,7 @@ from tests.integration.test_grafana import SECRETS, TOKEN, FakeGrafana
 from tests.integration.test_loki import FakeLoki
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
 from tests.listening import listening
-from tests.service.conftest import Service, drumlin, serving
+from tests.service.conftest import Service, drumlin_asks, serving
 
 OF = (NODE_A, "mem_usage")
 
@@ -148,7 +148,7 @@ def test_forecasts_are_fetched_like_history(client: kg.Client, service: Service)
     assert [p - a for p, a in zip(both.table["y"].to_pylist(), actual.table["y"].to_pylist(), strict=True)] == [10] * 12
     some = client.history([NODE_A, LEDGER], "mem_usage", kind="forecast")
     assert [each["unique_id"] for each in some.failures] == [LEDGER]
-    shown = drumlin("history", NODE_A, "mem_usage", "--forecast", "-o", "csv", "--url", service.url)
+    shown = drumlin_asks("history", NODE_A, "mem_usage", "--forecast", "-o", "csv", "--url", service.url)
     assert len(shown.stdout.splitlines()) == 7, shown.stderr
     with pytest.raises(InvalidInput, match="lies where it was saved"):
         client.history(*OF, kind="forecast", datasource="influx")
@@ -193,7 +193,9 @@ def test_what_cannot_be_saved_is_refused(client: kg.Client) -> None:
 def test_the_loop_is_closed_on_the_command_line(client: kg.Client, service: Service) -> None:
     """``drumlin forecast`` reads the history, saves a baseline and registers it; one command each."""
     last = f"{int((time.time() - at(0).timestamp()) // 86400) + 1}d"
-    done = drumlin("forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--url", service.url, "-o", "json")
+    done = drumlin_asks(
+        "forecast", NODE_A, "mem_usage", "--last", last, "--step", "1h", "--url", service.url, "-o", "json"
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["model"] == "seasonal-mean"
@@ -208,7 +210,7 @@ def test_logs_come_over_http_and_the_command_line(client: kg.Client, service: Se
     assert [each["line"] for each in client.logs(LEDGER, **window)] == ["line 1", "line 0"]
     text = httpx.get(f"{service.url}/logs", params={"entity": LEDGER, **window}, headers={"Accept": "text/plain"}).text
     assert text == "line 1\nline 0\n"
-    shown = drumlin("logs", LEDGER, "--start", window["start"], "--end", window["end"], "--url", service.url)
+    shown = drumlin_asks("logs", LEDGER, "--start", window["start"], "--end", window["end"], "--url", service.url)
     assert [row.split(" ", 2)[2] for row in shown.stdout.splitlines()] == ["line 0", "line 1"]
     assert httpx.get(f"{service.url}/logs", params={"entity": NODE_A}).status_code == 404
 
@@ -220,15 +222,15 @@ def test_datasources_are_looked_at(client: kg.Client, service: Service) -> None:
     assert found["prometheus-main"]["oldest"].startswith("2026-10-24T0")
     assert found["influx"]["reachable"]
     assert "reachable" not in client.datasources("influx", probe=False)[0]
-    shown = drumlin("datasources", "prometheus-main", "--url", service.url)
+    shown = drumlin_asks("datasources", "prometheus-main", "--url", service.url)
     assert shown.returncode == 0, shown.stderr
     assert "workload.energy_joules" in shown.stdout
-    assert drumlin("datasources", "prometheus-mian", "--url", service.url).returncode == 4
+    assert drumlin_asks("datasources", "prometheus-mian", "--url", service.url).returncode == 4
 
 
 def test_an_import_is_resolved_against_and_keeps_no_secret(service: Service) -> None:
     """One command; then queries name the imported server, nothing is fetched from it, and a second import changes nothing."""
-    done = drumlin("datasources", "grafana-main", "--import", "--url", service.url, "-o", "json")
+    done = drumlin_asks("datasources", "grafana-main", "--import", "--url", service.url, "-o", "json")
     assert done.returncode == 0, done.stderr
     assert [each["outcome"] for each in json.loads(done.stdout)][:4] == ["created"] * 4
     with kg.connect(service.url) as client:
@@ -247,4 +249,4 @@ def test_an_import_is_resolved_against_and_keeps_no_secret(service: Service) -> 
             client.import_datasources("prometheus-main")
         with pytest.raises(SourceUnavailable, match="not configured"):
             client.history(NODE_A, "cpu_usage", last="1h", datasource="Mimir (team a)")
-    assert drumlin("datasources", "--import", "--url", service.url).returncode == 2
+    assert drumlin_asks("datasources", "--import", "--url", service.url).returncode == 2

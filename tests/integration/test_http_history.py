@@ -18,7 +18,7 @@ from kg.jsonld import lines
 from kg.store.protocol import GraphWrite
 from tests.integration.conftest import RealPrometheus, at
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, documents
-from tests.service.conftest import Service, drumlin, serving
+from tests.service.conftest import Service, drumlin_asks, serving
 
 WINDOW = {"start": at(5).isoformat(), "end": at(235).isoformat(), "step": "5m"}
 EXPECTED = [0.5 if minute <= 120 else 0.25 for minute in range(5, 240, 5)]
@@ -111,7 +111,7 @@ def test_what_is_missing_is_an_error_not_an_empty_answer(client: kg.Client, serv
     with pytest.raises(MetricMissing, match="container_network_transmit_bytes_total"):
         client.history(LEDGER, "network_transmit", **WINDOW)
     options = ("--start", WINDOW["start"], "--end", WINDOW["end"], "-u", service.url)
-    answer = drumlin("history", LEDGER, "network_transmit", *options)
+    answer = drumlin_asks("history", LEDGER, "network_transmit", *options)
     assert answer.returncode == 5
     assert "container_network_transmit_bytes_total" in answer.stderr
 
@@ -165,10 +165,12 @@ def test_the_curl_line_runs_as_it_is(client: kg.Client) -> None:
 def test_the_command_line_prints_series(service: Service) -> None:
     """The command prints an extract for people and every row as CSV; a table names coverage and unit."""
     options = ("--start", WINDOW["start"], "--end", WINDOW["end"], "--step", "5m", "-u", service.url)
-    table = drumlin("history", CHECKOUT, "cpu_usage", *options)
+    table = drumlin_asks("history", CHECKOUT, "cpu_usage", *options)
     assert "100.0% covered" in table.stdout
-    rows = list(csv.DictReader(io.StringIO(drumlin("history", CHECKOUT, "cpu_usage", *options, "-o", "csv").stdout)))
+    rows = list(
+        csv.DictReader(io.StringIO(drumlin_asks("history", CHECKOUT, "cpu_usage", *options, "-o", "csv").stdout))
+    )
     assert [float(row["y"]) for row in rows] == pytest.approx(EXPECTED)
     assert rows[0]["ds"] == "2026-11-01T00:05:00Z"
-    body = json.loads(drumlin("history", CHECKOUT, "cpu_usage", *options, "-o", "json").stdout)
+    body = json.loads(drumlin_asks("history", CHECKOUT, "cpu_usage", *options, "-o", "json").stdout)
     assert len(body["rows"]) == len(EXPECTED)

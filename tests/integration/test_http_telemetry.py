@@ -25,7 +25,7 @@ from kg.store.protocol import GraphWrite
 from kg.telemetry import history, wire
 from tests.integration.conftest import RealPrometheus, at
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
-from tests.service.conftest import Service, drumlin, serving
+from tests.service.conftest import Service, drumlin_asks, serving
 
 WINDOW = {"start": at(5).isoformat(), "end": at(235).isoformat(), "step": "5m"}
 POINTS = 47
@@ -273,12 +273,12 @@ def test_the_command_line_reads_ids_explains_and_writes_files(service: Service, 
     window = [f"--{name}={value}" for name, value in WINDOW.items()]
     common = [*window, "--url", service.url]
 
-    done = drumlin(
+    done = drumlin_asks(
         "history", "-", "mem_usage", "--to", str(tmp_path / "a.parquet"), *common, input=f"{LEDGER}\n{NODE_A}\n"
     )
     assert done.returncode == 0, done.stderr
     assert pa.parquet.read_table(tmp_path / "a.parquet").num_rows == 2 * POINTS
-    told = drumlin("history", LEDGER, "mem_usage", "--explain", *common)
+    told = drumlin_asks("history", LEDGER, "mem_usage", "--explain", *common)
     assert told.stdout.splitlines()[0] == f"# 1 series of {POINTS} points every 300 s"
     assert told.stdout.splitlines()[1].startswith("curl -sS")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from api.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "https://kg.example"
@@ -108,9 +111,23 @@ def _is_ready(service: Service) -> bool:
 
 
 def drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
+    """Run the command line in a process of its own."""
     command: Sequence[str] = [sys.executable, "-m", "api.cli.main", *arguments]
     return subprocess.run(command, cwd=ROOT, input=input, capture_output=True, text=True, check=False, timeout=120)
+
+
+def drumlin_asks(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a command that only asks a service in this process, which takes a tenth of the time of starting another."""
+    written = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["drumlin", *arguments])
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(input.encode()), "utf-8"))
+        patch.setattr(sys, "stdout", written[0])
+        patch.setattr(sys, "stderr", written[1])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    out, err = (each.buffer.getvalue().decode() for each in written)
+    return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
 
 
 @pytest.fixture(scope="session")

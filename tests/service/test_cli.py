@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.conftest import ROOT, SAMPLE, Service, drumlin, serving
+from tests.service.conftest import ROOT, SAMPLE, Service, drumlin, drumlin_asks, serving
 
 CHECKOUT = "prod/payments/deployment/checkout"
 
@@ -69,13 +69,13 @@ def test_load_reads_standard_input(tmp_path: Path) -> None:
 
 def test_get_in_every_form(service: Service) -> None:
     """Get prints a table, the JSON-LD document or CSV rows; an unknown id exits 4 with one line."""
-    table = drumlin("get", CHECKOUT, "-u", service.url)
+    table = drumlin_asks("get", CHECKOUT, "-u", service.url)
     assert "registry.example/checkout:2.3.1" in table.stdout
     assert " \n" not in table.stdout
-    assert json.loads(drumlin("get", CHECKOUT, "-u", service.url, "-o", "jsonld").stdout)["name"] == "checkout"
-    rows = list(csv.DictReader(io.StringIO(drumlin("get", CHECKOUT, "-u", service.url, "-o", "csv").stdout)))
+    assert json.loads(drumlin_asks("get", CHECKOUT, "-u", service.url, "-o", "jsonld").stdout)["name"] == "checkout"
+    rows = list(csv.DictReader(io.StringIO(drumlin_asks("get", CHECKOUT, "-u", service.url, "-o", "csv").stdout)))
     assert {"property": "name", "value": "checkout"} in rows
-    missing = drumlin("get", "prod/payments/deployment/nope", "-u", service.url)
+    missing = drumlin_asks("get", "prod/payments/deployment/nope", "-u", service.url)
     assert (missing.returncode, missing.stdout) == (4, "")
     assert missing.stderr.startswith("drumlin: there is no prod/payments/deployment/nope")
     assert "Traceback" not in missing.stderr
@@ -88,31 +88,34 @@ def test_sparql_in_every_form(service: Service, tmp_path: Path) -> None:
     )
     file = tmp_path / "q.rq"
     file.write_text(query)
-    assert "edge-a-1" in drumlin("sparql", query, "-u", service.url).stdout
-    assert drumlin("sparql", f"@{file}", "-u", service.url, "-o", "csv").stdout.splitlines() == ["name", "edge-a-1"]
-    assert json.loads(drumlin("sparql", "-", "-u", service.url, "-o", "json", input=query).stdout)["results"][
+    assert "edge-a-1" in drumlin_asks("sparql", query, "-u", service.url).stdout
+    assert drumlin_asks("sparql", f"@{file}", "-u", service.url, "-o", "csv").stdout.splitlines() == [
+        "name",
+        "edge-a-1",
+    ]
+    assert json.loads(drumlin_asks("sparql", "-", "-u", service.url, "-o", "json", input=query).stdout)["results"][
         "bindings"
     ]
     construct = "CONSTRUCT { ?s a ?o } WHERE { ?s a ?o } LIMIT 1"
-    assert json.loads(drumlin("sparql", construct, "-u", service.url, "-o", "jsonld").stdout)
+    assert json.loads(drumlin_asks("sparql", construct, "-u", service.url, "-o", "jsonld").stdout)
     update = tmp_path / "u.ru"
     update.write_text("INSERT DATA { GRAPH <http://cli.example/g> { <http://a> <http://b> 'é' } }")
-    generation = int(drumlin("update", str(update), "-u", service.url).stdout)
-    again = drumlin("update", "-", "-u", service.url, input="DROP GRAPH <http://cli.example/g>")
+    generation = int(drumlin_asks("update", str(update), "-u", service.url).stdout)
+    again = drumlin_asks("update", "-", "-u", service.url, input="DROP GRAPH <http://cli.example/g>")
     assert int(again.stdout) == generation + 1
-    refused = drumlin("update", "-", "-u", service.url, input="\nDELETE DATA { oops }")
+    refused = drumlin_asks("update", "-", "-u", service.url, input="\nDELETE DATA { oops }")
     assert (refused.returncode, "line 2, column" in refused.stderr) == (1, True), refused.stderr
-    assert drumlin("update", "/does/not/exist", "-u", service.url).returncode == 1
-    wrong = drumlin("sparql", "SELECT", "-u", service.url)
+    assert drumlin_asks("update", "/does/not/exist", "-u", service.url).returncode == 1
+    wrong = drumlin_asks("sparql", "SELECT", "-u", service.url)
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("drumlin: ")
-    assert drumlin("sparql", "@/does/not/exist", "-u", service.url).returncode == 2
-    assert drumlin("sparql", query, "-u", service.url, "-o", "png").returncode == 2
+    assert drumlin_asks("sparql", "@/does/not/exist", "-u", service.url).returncode == 2
+    assert drumlin_asks("sparql", query, "-u", service.url, "-o", "png").returncode == 2
 
 
 def test_resolve_prints_a_runnable_query(service: Service) -> None:
     """Resolve prints endpoint, query and curl line; a misspelt metric exits 4 and names the right one."""
-    answer = drumlin(
+    answer = drumlin_asks(
         "resolve",
         CHECKOUT,
         "cpu_usage",
@@ -128,14 +131,14 @@ def test_resolve_prints_a_runnable_query(service: Service) -> None:
     resolution = json.loads(answer.stdout)
     assert resolution["endpoint"].startswith("http://prometheus.monitoring.svc:9090/")
     assert 'pod=~"checkout-86b96c86dc-hgb2v|' in resolution["query"]
-    wrong = drumlin("resolve", CHECKOUT, "cpu_usag", "-u", service.url)
+    wrong = drumlin_asks("resolve", CHECKOUT, "cpu_usag", "-u", service.url)
     assert wrong.returncode == 4
     assert "cpu_usage" in wrong.stderr
 
 
 def test_history_of_an_unconfigured_datasource_says_what_to_add(service: Service) -> None:
     """A discovered datasource only resolves; asking it for data exits 5 and shows what to write into drumlin.toml."""
-    answer = drumlin("history", CHECKOUT, "cpu_usage", "-u", service.url)
+    answer = drumlin_asks("history", CHECKOUT, "cpu_usage", "-u", service.url)
     assert answer.returncode == 5, answer.stderr
     assert "[[datasource]]" in answer.stderr
 

@@ -7,7 +7,7 @@ import json
 import httpx
 import pytest
 
-from tests.service.conftest import BASE, Service, drumlin
+from tests.service.conftest import BASE, Service, drumlin_asks
 
 BATCH = {"Accept": "application/cloudevents-batch+json"}
 
@@ -66,6 +66,6 @@ def test_a_format_that_is_none_names_those_that_are(http: httpx.Client, path: st
 
 def test_the_command_tells_it_in_one_line(service: Service) -> None:
     """``drumlin dump --type`` of no class fails with the hint instead of writing nothing."""
-    told = drumlin("dump", "--type", "Nope", "-u", service.url)
+    told = drumlin_asks("dump", "--type", "Nope", "-u", service.url)
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr == "drumlin: there is no type 'Nope'\n  hint: did you mean Node?\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 import kg
-from tests.service.conftest import Service, drumlin, serving
+from tests.service.conftest import Service, drumlin_asks, serving
 
 NODE = "prod/-/node/edge-a-1"
 
@@ -84,13 +84,13 @@ def test_what_a_query_does_not_take_is_refused(http: httpx.Client) -> None:
 
 def test_the_command_and_the_client_ask_too(service: Service) -> None:
     """Drumlin query lists and asks; the client gives rows."""
-    assert "runs-on-node" in drumlin("query", "-u", service.url).stdout
-    asked = drumlin("query", "pods-on-node", "-p", f"node={NODE}", "-u", service.url, "-o", "csv")
+    assert "runs-on-node" in drumlin_asks("query", "-u", service.url).stdout
+    asked = drumlin_asks("query", "pods-on-node", "-p", f"node={NODE}", "-u", service.url, "-o", "csv")
     assert (asked.returncode, asked.stdout.splitlines()[0].split(",")[0]) == (0, "pod"), asked.stderr
-    assert drumlin("query", "nothing", "-u", service.url).returncode == 4
-    assert drumlin("query", "units", "-p", "x", "-u", service.url).returncode == 2
-    assert drumlin("query", "units", "-p", "x=1", "-p", "x=2", "-u", service.url).returncode == 2
-    misspelt = drumlin("query", "runs-on-node", "-p", "wrong=x", "-u", service.url)
+    assert drumlin_asks("query", "nothing", "-u", service.url).returncode == 4
+    assert drumlin_asks("query", "units", "-p", "x", "-u", service.url).returncode == 2
+    assert drumlin_asks("query", "units", "-p", "x=1", "-p", "x=2", "-u", service.url).returncode == 2
+    misspelt = drumlin_asks("query", "runs-on-node", "-p", "wrong=x", "-u", service.url)
     assert (misspelt.returncode, "'wrong'" in misspelt.stderr, "node" in misspelt.stderr) == (1, True, True)
     with kg.connect(service.url) as client:
         assert client.query("pods-on-node", node=NODE)

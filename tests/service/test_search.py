@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from kg.jsonld import CONTEXT_IRI
-from tests.service.conftest import BASE, NS, Service, drumlin
+from tests.service.conftest import BASE, NS, Service, drumlin_asks
 from tests.service.test_subgraph import JSONLD, forecast
 
 
@@ -145,15 +145,15 @@ def test_what_makes_no_sense_is_refused(http: httpx.Client, params: dict[str, st
 
 def test_the_command_line_searches_and_follows(service: Service) -> None:
     """``drumlin search`` and ``events`` print tables for people and JSON for programs, and refuse a form that they do not have."""
-    table = drumlin("search", "checkout", "--type", "Workload", "--url", service.url)
+    table = drumlin_asks("search", "checkout", "--type", "Workload", "--url", service.url)
     assert "prod/payments/deployment/checkout" in table.stdout
-    found = json.loads(drumlin("search", "--type", "Pod", "-n", "2", "-o", "json", "--url", service.url).stdout)
+    found = json.loads(drumlin_asks("search", "--type", "Pod", "-n", "2", "-o", "json", "--url", service.url).stdout)
     assert (len(found["items"]), found["total"] > 2) == (2, True)
-    told = drumlin(
+    told = drumlin_asks(
         "events", "--since", "0", "--type", "Deployment", "-n", "2", "-o", "json", "--quads", "--url", service.url
     )
     events = [json.loads(line) for line in told.stdout.splitlines()]
     assert [each["data"]["type"] for each in events] == ["Deployment"] * 2
-    lines = drumlin("events", "--since", "0", "-n", "3", "--url", service.url).stdout.splitlines()
+    lines = drumlin_asks("events", "--since", "0", "-n", "3", "--url", service.url).stdout.splitlines()
     assert lines[0].startswith("1.0 ")
-    assert (drumlin("events", "-o", "csv").returncode, drumlin("search", "-o", "jsonld").returncode) == (2, 2)
+    assert (drumlin_asks("events", "-o", "csv").returncode, drumlin_asks("search", "-o", "jsonld").returncode) == (2, 2)
