@@ -12,6 +12,8 @@ import msgspec
 
 from exporters.kubernetes.informer import KindStatus, KubernetesSource, Timing
 from exporters.protocol import Aside, Change, Gone, Kind, Manifest, Metadata, Rejected, Synced, Upserted
+from tests.fake_apiserver.clusters import Cluster
+from tests.fake_apiserver.server import FakeApiServer
 
 FAST = Timing(watch=(20, 30), silence=(0.8, 1.0), page=0.8, backoff=(0.01, 0.05), forbidden=(0.2, 0.3))
 
@@ -150,3 +152,34 @@ def _told(change: Change) -> str:
     if isinstance(change, Rejected):
         return f"Rejected {change.where}"
     return f"{type(change).__name__} {change.manifest.metadata.name}"
+
+
+def source(cluster: Cluster, *kinds: object, **options: object) -> KubernetesSource:
+    """Return a source with short waits."""
+    return KubernetesSource(cluster.access(), kinds or (PODS,), "prod", **({"timing": FAST} | options))
+
+
+def following(cluster: Cluster, *kinds: object, **options: object) -> Following:
+    """Follow ``kinds`` with short waits."""
+    return Following(source(cluster, *kinds, **options))
+
+
+def watches(fake: FakeApiServer) -> int:
+    """Return how many watches were asked for."""
+    return sum(each.watch for each in fake.requests)
+
+
+def lists(fake: FakeApiServer) -> int:
+    """Return how often the whole was asked for, as a watch-list or as a first page."""
+    return sum(
+        "sendInitialEvents" in each.params or (not each.watch and "continue" not in each.params)
+        for each in fake.requests
+        if each.method == "GET"
+    )
+
+
+def restart(fake: FakeApiServer, meanwhile: Callable[[], None] = lambda: None) -> None:
+    """Let the server go away, let things happen, and let it come back."""
+    fake.stop()
+    meanwhile()
+    fake.start()

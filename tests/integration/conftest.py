@@ -1,4 +1,4 @@
-"""A real Prometheus on loopback, filled with samples whose series can be computed by hand."""
+"""What is talked to: a real Prometheus on loopback, filled with samples whose series can be computed by hand; an InfluxDB; an API server."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ import pytest
 from api.demo import prometheus as servers
 from kg.servers import DatasourceSettings
 from kg.telemetry.datasources import Datasource
+from tests.fake_apiserver import FakeApiServer
+from tests.fake_apiserver.clusters import Cluster, fake_cluster
 from tests.unit.telemetry_store import IRIS
 
 T0 = datetime(2026, 11, 1, tzinfo=UTC)
@@ -231,3 +233,17 @@ def influx_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for database in ("forecasts", "telemetry"):
             httpx.post(f"{server.url}/query", params={"q": f"CREATE DATABASE {database}"}).raise_for_status()
         yield server.url
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    """A fake API server."""
+    with fake_cluster() as fake:
+        yield fake
+
+
+@pytest.fixture
+def fake(cluster: Cluster) -> FakeApiServer:
+    """The same, by its switches."""
+    assert cluster.fake is not None
+    return cluster.fake

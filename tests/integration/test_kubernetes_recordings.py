@@ -50,13 +50,6 @@ def cluster() -> Iterator[Cluster]:
         yield fake
 
 
-@pytest.fixture
-def fake(cluster: Cluster) -> FakeApiServer:
-    """The same, by its switches."""
-    assert cluster.fake is not None
-    return cluster.fake
-
-
 def recorded(name: str) -> Any:
     """Return one recording."""
     return json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
