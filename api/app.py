@@ -40,6 +40,7 @@ from api.routes import (
     subgraphs,
     update,
 )
+from api.streams import Patience
 from queries.catalogue import Catalogue
 
 EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
@@ -92,6 +93,7 @@ def create_app(parts: Parts) -> Application:
     register_url_convertor("path", _AnyPath())
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
+    app.state.patience = Patience(app.state.metrics)
     app.state.subscribers = events.Subscribers(parts.feed)
     strict = [each.router for each in _STRICT]
     others = [each.router for each in (sparql, update, store, operations)]
@@ -111,13 +113,13 @@ def create_app(parts: Parts) -> Application:
     metrics, origins = app.state.metrics, parts.settings.cors
     if origins:
         app.add_middleware(_OtherOrigins, origins=origins)
-    app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(Observed, metrics=metrics, patience=app.state.patience)
 
     def around(answering: Application) -> Application:
         return _OtherOrigins(answering, origins) if origins else answering
 
     direct = Direct(app, parts, metrics, around)
-    asked = Hot(direct, parts, parts.asking, metrics, around) if parts.asking else direct
+    asked = Hot(direct, parts, parts.asking, metrics, app.state.patience, around) if parts.asking else direct
     return Alive(asked, parts, metrics, around)
 
 

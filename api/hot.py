@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from functools import lru_cache
 from typing import Any
@@ -29,7 +30,7 @@ from api.problems import crash_response, error_response
 from api.readings import Reading, Readings
 from api.request_ids import request_id
 from api.result_cache import MAX_ENTRY, Entry, ResultCache, head
-from api.streams import Taking
+from api.streams import Patience
 from kg.errors import DrumlinError, Throttled
 from kg.store.reader_answers import Asking
 from kg.store.reader_lines import AsyncChunks
@@ -57,9 +58,11 @@ class Hot:
         parts: Parts,
         asking: Asking,
         metrics: Metrics,
+        patience: Patience,
         around: Callable[[Application], Application],
     ) -> None:
         self._app, self._store, self._asking, self._metrics = app, parts.store, asking, metrics
+        self._patience = patience
         settings = parts.settings
         self._longest = settings.query_bytes + _SLACK
         self._answering = around(self._serve)
@@ -106,7 +109,6 @@ class Hot:
         except asyncio.CancelledError:
             if not leaving.left:
                 raise
-            reply.taking.tell(self._metrics)
         finally:
             leaving.end()
 
@@ -157,7 +159,9 @@ class Hot:
         whole = chunks.whole()
         if whole is None or len(whole) > MAX_ENTRY:
             _land(waiting, None)
-            await reply.stream(chunks, whole, head(reading.question.media_type, chunks.generation, keep=True))
+            headers = head(reading.question.media_type, chunks.generation, keep=True)
+            with reply.watched(self._patience):
+                await reply.stream(chunks, whole, headers)
             return
         made = Entry(whole, reading.question.media_type, chunks.generation, keep=reading.key is not None)
         if reading.key is not None:
@@ -183,7 +187,6 @@ class _Reply:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self.taking = Taking(send)
         self.asked: dict[bytes, bytes] = dict(
             reversed(joined(scope["headers"]))
         )  # of several that are no list, the first counts
@@ -203,6 +206,12 @@ class _Reply:
         await self._start(200, form.headers)
         await self._body(form.body)
 
+    @contextmanager
+    def watched(self, patience: Patience) -> Iterator[None]:
+        """Have it looked after while it is sent."""
+        with patience.watching(self._scope, self._send) as self._send:
+            yield
+
     async def stream(self, chunks: AsyncChunks, whole: bytes | None, headers: Headers) -> None:
         """Send a result as it is made; one that fails on the way is cut, since a 200 has been said."""
         coding: Coding | None = _coding_of(self.asked.get(b"accept-encoding"))
@@ -212,7 +221,6 @@ class _Reply:
             await self._body(b"")
             return
         try:
-            self._send = self.taking.send
             if whole is not None:
                 await self._body(whole if packer is None else packer.compress(whole), more=True)
             async for part in chunks:

@@ -1,13 +1,13 @@
-"""Listening: why a server cannot, and what to do (for the service and for the small server of ``drumlin follow``); and how patient it is.
+"""Listening: why a server cannot, and what to do (for the service and for the small server of ``drumlin follow``); what its connections do.
 
-Patience is a matter of the system's (``TCP_USER_TIMEOUT``, tcp(7)): it alone sees whether a client takes anything, however slowly, also of
-an answer that was handed over whole.
+The server that holds the connections tells nothing of them, so they are looked up among the descriptors of this process (Linux).
 """
 
 from __future__ import annotations
 
 import errno
 import socket
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +15,9 @@ from pathlib import Path
 from kg.errors import InvalidSettings
 
 STALLED = 30.0
-"""Seconds that a client may take nothing of what it was sent."""
+"""Seconds that a client may take nothing of what it was sent, or send nothing of a body that it has begun."""
+_ACKED = struct.Struct("120x Q")  # tcpi_bytes_acked of struct tcp_info (linux/tcp.h, since 4.1)
+_AT_ONCE = struct.pack("ii", 1, 0)
 
 
 def cannot_listen(host: str, port: int, error: OSError, option: str) -> InvalidSettings:
@@ -29,12 +31,28 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> InvalidS
     return InvalidSettings(f"cannot listen on {host}:{port}: {error.strerror}", hint=hint)
 
 
-def cut_stalled(port: int) -> None:
-    """Have the system end each connection to ``port`` of whose answer nothing was taken, or acknowledged, for ``STALLED`` seconds."""
+def connections() -> dict[tuple[str, int], int]:
+    """Return the open connections of this process: their descriptors by the address at the other end."""
+    found = {}
     for each in Path("/proc/self/fd").iterdir():
-        with suppress(OSError), _borrowed(int(each.name)) as found:
-            if found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and found.getsockname()[1] == port:
-                found.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(STALLED * 1000))
+        with suppress(OSError), _borrowed(int(each.name)) as connection:
+            found[connection.getpeername()[:2]] = int(each.name)
+    return found
+
+
+def acknowledged(descriptor: int) -> int:
+    """Return how many bytes the other side of a connection has acknowledged: what it has taken, however slowly; 0 when it is closed."""
+    with suppress(OSError), _borrowed(descriptor) as connection:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
+        return int(_ACKED.unpack(info)[0]) if len(info) == _ACKED.size else 0
+    return 0
+
+
+def cut(descriptor: int) -> None:
+    """End a connection at once, with all that is on its way (RST); who holds it closes it."""
+    with suppress(OSError), _borrowed(descriptor) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 @contextmanager

@@ -46,10 +46,8 @@ class Metrics:
             ["result"],
             registry=self.registry,
         )
-        self._stalled = Counter(
-            "drumlin_clients_stalled",
-            "Clients gone in the middle of a stream of which they had left a piece for long.",
-            registry=self.registry,
+        self._let_go = Counter(
+            "drumlin_clients_let_go", "Clients cut off because they took nothing of an answer.", registry=self.registry
         )
         # Finding a sample by its labels takes longer than counting.
         self._of = lru_cache(1024)(self._find)
@@ -76,9 +74,9 @@ class Metrics:
         """Count what the result cache did for one query."""
         self._by_cache(result).inc()
 
-    def stalled(self) -> None:
-        """Count one client that left a piece of a stream."""
-        self._stalled.inc()
+    def let_go(self) -> None:
+        """Count one client that took nothing of an answer."""
+        self._let_go.inc()
 
     def _query_ended(self, ended: Ended) -> None:
         self._by_outcome(ended.outcome).inc()

@@ -1,4 +1,4 @@
-"""What surrounds every answer: an id, a count, a log that knows the id; and a problem where nobody expected one."""
+"""What surrounds every answer: an id, a count, a log that knows the id, patience; and a problem where nobody expected one."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from api import bodies, problems
 from api.compression import Headers, Message, Receive, Scope, Send
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
+from api.streams import LARGE, Patience, in_pieces
 
 if TYPE_CHECKING:
     from api.hot import Application  # which needs ``joined``
@@ -91,9 +92,10 @@ def joined(headers: Headers) -> Headers:
 class Observed:
     """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
 
-    def __init__(self, app: Application, metrics: Metrics) -> None:
+    def __init__(self, app: Application, metrics: Metrics, patience: Patience) -> None:
         self._app = app
         self._metrics = metrics
+        self._patience = patience
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on (ASGI)."""
@@ -112,7 +114,11 @@ class Observed:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-            await send(message)
+            if len(message.get("body", b"")) <= LARGE or message.get("more_body") or scope["method"] == "HEAD":
+                await send(message)
+                return
+            with self._patience.watching(scope, send) as watched:
+                await in_pieces(message, watched)
 
         try:
             await self._app(scope, receive, tell)

@@ -1,16 +1,18 @@
 """Answers that come piece by piece, to a client that takes them.
 
-A client that takes nothing for ``STALLED`` seconds is let go by the system itself (``api.listening``): its connection ends, and with that,
-as when a client leaves by itself, what was held for it: a reader, a snapshot of the store, a place among the subscribers. One that
-reads slowly goes on for as long as it likes. Here is what follows: the answer's pieces are closed, and who left one of them for long
-is told of and counted.
+One that takes nothing for ``STALLED`` seconds is let go: its connection is cut, and with that, as when a client leaves by itself, ends what
+was held for it: a reader, a snapshot of the store, a place among the subscribers. One that takes little at a time goes on for as long
+as it likes, since what counts is what the other side has acknowledged, not the pieces: buffers on the way hold megabytes of those.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import copy_context
 
 import anyio
 import structlog
@@ -21,6 +23,12 @@ from api import listening
 from api.compression import Message, Receive, Scope, Send
 from api.metrics import Metrics
 from kg.errors import DrumlinError
+
+LARGE = 256 << 10
+"""Bytes of a piece, beyond which a whole answer is sent in several."""
+_LOOKS = 4
+
+Connections = Mapping[tuple[str, int], int]
 
 log = structlog.get_logger()
 
@@ -42,24 +50,15 @@ class Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send them (ASGI)."""
-        taking = Taking(send)
-        left = False
-
-        async def heard() -> Message:
-            nonlocal left
-            message = await receive()
-            left = left or message["type"] == "http.disconnect"
-            return message
-
+        patience: Patience = scope["app"].state.patience
         try:
-            await super().__call__(scope, heard, taking.send)
+            with patience.watching(scope, send) as watched:
+                await super().__call__(scope, receive, watched)
         except DrumlinError as error:
             log.warning("result_cut", error=str(error))  # without an end, so that the server cuts the connection
         finally:
             with anyio.CancelScope(shield=True):
                 await self._close()
-            if left:
-                taking.tell(scope["app"].state.metrics)
 
     async def _close(self) -> None:
         if isinstance(self._pieces, _Begun):
@@ -89,23 +88,78 @@ class _Begun(Iterator[bytes]):
                 close()
 
 
-class Taking:
-    """How a client takes the messages that are sent to it by ``send``."""
+async def in_pieces(message: Message, send: Send) -> None:
+    """Send a whole body piece by piece: a server takes it all at once, and would keep it for as long as its client likes."""
+    body = message["body"]
+    for start in range(0, len(body), LARGE):
+        await send({**message, "body": body[start : start + LARGE], "more_body": start + LARGE < len(body)})
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
-        self._longest = 0.0  # seconds that one message has waited
+
+class Patience:
+    """Looks after the streams of one event loop, all at once, a few times within ``STALLED`` seconds."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._watched: set[_Taking] = set()
+        self._ticking = False
+
+    @contextmanager
+    def watching(self, scope: Scope, send: Send) -> Iterator[Send]:
+        """Yield what sends to the client of a request (ASGI) for as long as that is looked after."""
+        taking = _Taking(scope.get("client"), send)
+        self._watched.add(taking)
+        if not self._ticking:
+            self._tick()
+        try:
+            yield taking.send
+        finally:
+            self._watched.discard(taking)
+
+    def _tick(self) -> None:
+        self._ticking = True
+        asyncio.get_running_loop().call_later(listening.STALLED / _LOOKS, self._look)
+
+    def _look(self) -> None:
+        if waiting := [each for each in self._watched if each.waits]:
+            now, connections = time.monotonic(), listening.connections()
+            for each in waiting:
+                if each.left_for(now, connections) >= listening.STALLED:
+                    self._let_go(each, connections)
+        self._ticking = False
+        if self._watched:
+            self._tick()
+
+    def _let_go(self, taking: _Taking, connections: Connections) -> None:
+        self._watched.discard(taking)
+        self._metrics.let_go()
+        taking.context.run(log.info, "client_let_go", seconds=listening.STALLED)
+        if (descriptor := connections.get(taking.client)) is not None:
+            listening.cut(descriptor)
+
+
+class _Taking:
+    """How one client takes what is sent to it."""
+
+    def __init__(self, client: tuple[str, int | str] | None, send: Send) -> None:
+        host, port = client or ("", 0)
+        self.client, self._send = (host, int(port)), send  # granian writes the port as text
+        self.context = copy_context()  # with the id of the request, for the log
+        self._sent = 0
+        self._seen: tuple[int, int] | None = None
+        self._since = 0.0
+        self.waits = False
 
     async def send(self, message: Message) -> None:
-        """Send one: returns as soon as there is room for the next."""
-        began = time.monotonic()
-        try:
-            await self._send(message)
-        finally:
-            self._longest = max(self._longest, time.monotonic() - began)
+        """Send one message; waits until there is room for the next."""
+        self._sent += 1
+        self.waits = True
+        await self._send(message)
+        self.waits = False
 
-    def tell(self, metrics: Metrics) -> None:
-        """Tell of a client that is gone, if it had left a piece for long: the system does not say which ones it has cut."""
-        if self._longest >= listening.STALLED / 2:
-            log.info("client_stalled", seconds=round(self._longest, 1))
-            metrics.stalled()
+    def left_for(self, now: float, connections: Connections) -> float:
+        """Return for how many seconds nothing was taken, as far as was looked."""
+        descriptor = connections.get(self.client)
+        seen = self._sent, 0 if descriptor is None else listening.acknowledged(descriptor)
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        return now - self._since

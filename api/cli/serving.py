@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 
 from api.cli.logs import configure_logging
-from api.listening import cannot_listen, cut_stalled
+from api.listening import cannot_listen
 from kg.errors import InvalidSettings, StoreUnavailable
 from kg.settings import Settings
 
@@ -166,8 +166,9 @@ def run_server(
                 loop.add_signal_handler(each, ending.set)
         serving = asyncio.create_task(server.serve())
         waiting = [serving, asyncio.create_task(ending.wait())]
-        announcing = asyncio.create_task(_announce(host, port, listening))
-        announcing.add_done_callback(lambda task: task.cancelled() or task.result())
+        if listening:
+            announcing = asyncio.create_task(_announce(host, port, listening))
+            announcing.add_done_callback(lambda task: task.cancelled() or task.result())
         if stop is not None:
             waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -198,8 +199,8 @@ def _collect_seldom() -> None:
     gc.set_threshold(20_000, 20, 20)
 
 
-async def _announce(host: str, port: int, listening: Callable[[], None] | None) -> None:
-    """Say how patient the server is, and call ``listening``, as soon as a connection is taken; the server itself does not say when."""
+async def _announce(host: str, port: int, listening: Callable[[], None]) -> None:
+    """Call ``listening`` as soon as a connection is taken; the server itself does not say when."""
     while True:
         try:
             _, writer = await asyncio.open_connection(host, port)
@@ -207,9 +208,7 @@ async def _announce(host: str, port: int, listening: Callable[[], None] | None) 
             await asyncio.sleep(0.02)  # not listening yet
             continue
         writer.close()
-        cut_stalled(port)
-        if listening:
-            listening()
+        listening()
         return
 
 

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from api.routes import events
 from api.routes.events import Subscribers
-from api.streams import Stream, _Begun
+from api.streams import Patience, Stream, _Begun
 from kg.errors import SourceUnavailable, TooLarge
 from kg.feed import Feed, Position, Wanted
 from kg.indexing import Index
@@ -101,7 +101,7 @@ async def sent_of(pieces: Iterator[bytes], leaves_after: int | None = None) -> l
             await asyncio.Event().wait()
 
     app = Starlette()
-    app.state.metrics = None  # nobody is counted: none took nothing for long
+    app.state.patience = Patience(None)  # type: ignore[arg-type]  # nobody is counted: none takes nothing for long
     await Stream(pieces, "text/plain")({"type": "http", "app": app}, receive, send)
     return sent
 
