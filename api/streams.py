@@ -120,14 +120,14 @@ class Patience:
         asyncio.get_running_loop().call_later(listening.STALLED / _LOOKS, self._look)
 
     def _look(self) -> None:
+        self._ticking = False
+        if self._watched:
+            self._tick()
         if waiting := [each for each in self._watched if each.waits]:
             now, connections = time.monotonic(), listening.connections()
             for each in waiting:
                 if each.left_for(now, connections) >= listening.STALLED:
                     self._let_go(each, connections)
-        self._ticking = False
-        if self._watched:
-            self._tick()
 
     def _let_go(self, taking: _Taking, connections: Connections) -> None:
         self._watched.discard(taking)
