@@ -10,8 +10,8 @@ help: ## list the targets
 demo: .venv/installed servers ## the main job on a sample cluster and the embedded store; ONCE=1 checks every step and exits
 	@$(BIN)/drumlin demo $(if $(ONCE),--once) $(ARGS)
 
-test: .venv/installed servers ## the whole suite, a process per core; real servers on loopback (ARGS="-k resolve" selects)
-	@$(BIN)/pytest -n auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: .venv/installed servers ## the whole suite, a process per core, up to four; real servers on loopback (ARGS="-k resolve" selects)
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: .venv/installed ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
