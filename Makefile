@@ -11,7 +11,7 @@ demo: .venv/installed servers ## the main job on a sample cluster and the embedd
 	@$(BIN)/drumlin demo $(if $(ONCE),--once) $(ARGS)
 
 test: .venv/installed servers ## the whole suite, a process per core, up to four; real servers on loopback (ARGS="-k resolve" selects)
-	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 check: .venv/installed ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
