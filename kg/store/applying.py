@@ -49,13 +49,17 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the writer changed, up to ``generation``."""
+    """What the writer changed, up to ``generation``: new graphs as N-Quads, the ``rest``, and all as an update, unless it is to be loaded.
+
+    The quads are written when the writer gives them: to write thousands at once would hold up every other thread.
+    """
 
     generation: int
-    changes: Sequence[Change]
+    graphs: frozenset[str]
+    new: Sequence[str]
+    rest: Sequence[Change]
     update: str
     statements: int
-    new: bool  # all of it: more of the same may be loaded with it
 
 
 class Applier:
@@ -84,11 +88,14 @@ class Applier:
 
     def give(self, generation: int, changes: Sequence[Change], update: str) -> None:
         """Have a batch applied that the log holds, after those given before; ``update`` says it as text, unless it is to be loaded."""
-        batch = _Batch(generation, changes, update, _statements(changes), all(each.loadable for each in changes))
+        graphs = frozenset(each.graph for each in changes)
+        new = [nquads(each) for each in changes if each.loadable]
+        rest = [each for each in changes if not each.loadable]
+        batch = _Batch(generation, graphs, new, rest, update, _statements(changes))
         with self._moved:
             self._pending.append(batch)
             self._statements += batch.statements
-            if len(self._pending) == 1 or not batch.new or self._statements > ROOM:
+            if len(self._pending) == 1 or batch.rest or self._statements > ROOM:
                 self._moved.notify_all()
 
     def make_room(self, changes: Sequence[Change]) -> None:
@@ -161,15 +168,14 @@ class Applier:
                 return None
             if not self._again:
                 self._moved.wait_for(self._urgent, SOON)
-                self._moved.wait_for(lambda: self._urgent() or not all(each.new for each in self._pending), LINGER)
+                self._moved.wait_for(lambda: self._urgent() or any(each.rest for each in self._pending), LINGER)
             taken: list[_Batch] = []
             touched: set[str] = set()
             for batch in self._pending:
-                graphs = {each.graph for each in batch.changes}
-                if len(touched) >= CHUNK or not touched.isdisjoint(graphs):
+                if len(touched) >= CHUNK or not touched.isdisjoint(batch.graphs):
                     break
                 taken.append(batch)
-                touched |= graphs
+                touched |= batch.graphs
             return taken
 
     def _urgent(self) -> bool:
@@ -191,9 +197,12 @@ class Applier:
                 self._tidying.join()
             self._engine.reopen()
             log.info("engine_opened_again")
-        changes = list(chain.from_iterable(each.changes for each in taken))
-        told = all(each.update for each in taken)
-        self._loaded += write(self._engine, changes, ";\n".join(each.update for each in taken) if told else None)
+        new = list(chain.from_iterable(each.new for each in taken))
+        if len(new) >= LOADED or not all(each.update for each in taken):
+            write(self._engine, new, update_text(chain.from_iterable(each.rest for each in taken)))
+            self._loaded += len(new)
+        else:
+            write(self._engine, (), ";\n".join(each.update for each in taken))
 
     def _tidy_when_due(self) -> None:
         """Keep the engine's files in shape, in a thread beside this one, which goes on unless the engine's log runs away."""
@@ -217,22 +226,13 @@ class Applier:
             log.warning("flush_failed", error=str(error))
 
 
-def write(engine: Engine, changes: Sequence[Change], update: str | None = None) -> int:
-    """Make ``engine`` hold what ``changes``, of different graphs, say, durably; ``update`` says the same as text, where it is known.
-
-    Returns how many graphs were bulk-loaded.
-    """
-    new = [each for each in changes if each.loadable]
-    if len(new) < LOADED:
-        new = []
+def write(engine: Engine, new: Sequence[str], update: str) -> None:
+    """Make ``engine`` hold new graphs, each as N-Quads, and what an update of other graphs says, durably."""
     for start in range(0, len(new), CHUNK):
-        engine.load(nquads(new[start : start + CHUNK]))
-    if new or update is None:
-        update = update_text(each for each in changes if not (new and each.loadable))
+        engine.load("".join(new[start : start + CHUNK]).encode())
     if update:
         engine.update(update)
     engine.sync()
-    return len(new)
 
 
 def _statements(changes: Sequence[Change]) -> int:

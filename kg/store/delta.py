@@ -90,10 +90,7 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
         blocks.append(f"GRAPH <{change.graph}> {{\n" + "\n".join(lines) + "\n}\n")
 
 
-def nquads(changes: Iterable[Change]) -> bytes:
-    """Write new graphs as N-Quads."""
-    return "".join(_quads(each.graph, each.text or "\n".join(each.lines)) for each in changes if each.lines).encode()
-
-
-def _quads(graph: str, text: str) -> str:
-    return f"{text}\n".replace(" .\n", f" <{graph}> .\n")  # no literal holds the end of a line as it is
+def nquads(new: Change) -> str:
+    """Write a new graph as N-Quads."""
+    text = new.text or "\n".join(new.lines or ())
+    return f"{text}\n".replace(" .\n", f" <{new.graph}> .\n")  # no literal holds the end of a line as it is

@@ -15,7 +15,7 @@ from kg.errors import StoreUnavailable
 from kg.store import applying
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change
+from kg.store.delta import Change, nquads, update_text
 from kg.store.engine import Engine
 from kg.store.protocol import LogEntry
 
@@ -39,7 +39,9 @@ def recover(engine: Engine, changes: ChangeLog) -> None:
         blank = holds_blanks(old) or holds_blanks(lines or frozenset())
         lacking.append(Change(graph, row.owner, held, row.after, old, lines, blank))
     for start in range(0, len(lacking), applying.CHUNK):
-        applying.write(engine, lacking[start : start + applying.CHUNK])
+        part = lacking[start : start + applying.CHUNK]
+        new = [nquads(each) for each in part if each.loadable]
+        applying.write(engine, new, update_text(each for each in part if not each.loadable))
     if in_doubt:
         changes.settle(in_doubt[-1].generation)
     if lacking:
