@@ -101,7 +101,15 @@ def _validation() -> Row:
 
 
 # -- wrk ------------------------------------------------------------------------------------------------------------------
-def _wrk(side: _Side, headers: dict[str, str], names: str, body: str | None, directory: Path, seconds: int) -> _Round:
+def _wrk(
+    side: _Side,
+    headers: dict[str, str],
+    names: str,
+    body: str | None,
+    directory: Path,
+    seconds: int,
+    clients: int = CONNECTIONS,
+) -> _Round:
     """Send requests of which none is like another: ``names`` begins the nodes' names, a number follows.
 
     Reading begins anew after ``MANY``, when what was read first has left every cache (``kg.store.recent``).
@@ -116,7 +124,7 @@ def _wrk(side: _Side, headers: dict[str, str], names: str, body: str | None, dir
         f"request = function()\n  at = at % {MANY * 10 if body else MANY} + 1\n  local name = {json.dumps(names)} .. at\n"
         f"  return wrk.format('{method}', {json.dumps(side.path)} .. name, headers, {sent})\nend\n"
     )
-    command = ["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(script), side.url]
+    command = ["wrk", "-t1", f"-c{clients}", f"-d{seconds}s", "--latency", "-s", str(script), side.url]
     before = _cpu(side.pid)
     said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
     spent = _cpu(side.pid) - before
@@ -171,7 +179,10 @@ def _puts(ours: _Side, peer: _Side, directory: Path) -> list[Row]:
 
 def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     """Write many documents in one request, and as many single PUTs as take as long."""
-    single = _wrk(ours, {"Content-Type": JSONLD}, "single-", _document(NAME), directory, SECONDS)
+    single, alone = (
+        _wrk(ours, {"Content-Type": JSONLD}, f"single{clients}-", _document(NAME), directory, SECONDS, clients)
+        for clients in (CONNECTIONS, 1)
+    )
     rates, grown = [], []
     for turn in range(ROUNDS):
         _settled(url)
@@ -201,6 +212,13 @@ def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
             f"{single.rate:,.0f}/s ours, single",
             f"{rate / single.rate:.1f}",
             "≥ 5",
+        ),
+        (
+            "  and single PUTs of one client, who waits for each",
+            f"{rate:,.0f}/s",
+            f"{alone.rate:,.0f}/s ours, single",
+            f"{rate / alone.rate:.1f}",
+            "",
         ),
         ("  most memory it takes beyond what was taken", f"{max(grown):.0f} MB", "", "", "bounded"),
     ]
