@@ -321,7 +321,7 @@ class _Writer:
             if '"' in said or said.startswith(_TYPED):
                 facts.append(fact(said) if len(said) <= _SHORT else context.read_fact(said))
                 continue
-            predicate, value, _ = said.split(" ")
+            predicate, _, value = said[:-2].partition(" ")
             links.append((predicate, value))
             if predicate in reversed_:
                 self.incoming.setdefault(value, []).append((predicate, name))

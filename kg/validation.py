@@ -114,7 +114,7 @@ def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
                 return None
             predicate, value = proven
         else:
-            predicate, value, _ = told.split(" ")
+            predicate, _, value = told[:-2].partition(" ")
             if not (value[0] == "<" and (sure or _well_formed(value)) and _fits(predicate, value)):
                 return None
         if predicate not in said:
@@ -139,9 +139,8 @@ def _prove_value(told: str) -> tuple[str, str] | None:
     return (predicate, value) if _fits(predicate, value) else None
 
 
-_proven_value = lru_cache(maxsize=16_384)(
-    _prove_value
-)  # states, units, classes, labels: few in all, and in nearly every graph
+# States, units, classes, labels: few in all, and in nearly every graph.
+_proven_value = lru_cache(maxsize=16_384)(_prove_value)
 _USUAL = 256  # characters of what is remembered
 
 

@@ -213,9 +213,10 @@ def test_a_blank_node_is_told_as_such_and_by_nothing_else() -> None:
     assert [each.rule for each in violations(lines, POD)] == ["no-blank-node"]
 
 
-def test_a_triple_term_is_refused() -> None:
+@pytest.mark.parametrize("value", ['"x"', "<https://schema.org/x>"])
+def test_a_triple_term_is_refused(value: str) -> None:
     """RDF 1.2 lets a triple stand as an object; no graph of ours needs it and SPARQL 1.1 clients cannot read it."""
-    lines = pod_with("https://schema.org/about", f'<<( <{POD}> <https://schema.org/name> "x" )>>')
+    lines = pod_with("https://schema.org/about", f"<<( <{POD}> <https://schema.org/name> {value} )>>")
 
     assert [each.rule for each in violations(lines, POD)] == ["no-triple-term"]
 
