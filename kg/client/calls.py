@@ -13,7 +13,7 @@ import msgspec
 from kg import jsonld
 from kg.client.resolving import Resolved
 from kg.client.rows import Rows
-from kg.client.sending import as_json, in_path
+from kg.client.sending import as_json, encoded, in_path
 from kg.rdf import Syntax, syntax_named
 from kg.store.protocol import ANY, GraphWrite, Row
 
@@ -97,7 +97,7 @@ def delete_subgraph(id: str, if_match: str | None) -> Call[None]:
 def _content(document: Mapping[str, Any] | str | bytes, syntax: str) -> tuple[bytes, str]:
     if isinstance(document, Mapping):
         return as_json(document), "application/ld+json"
-    data = document.encode() if isinstance(document, str) else document
+    data = encoded(document)
     return data, syntax_named(syntax).media_type
 
 
@@ -165,13 +165,13 @@ def sparql(
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": accept}
     dataset = {"default-graph-uri": list(graphs), "named-graph-uri": list(named)}
     params = {**dataset, **({} if seconds is None else {"timeout": seconds})}
-    return Call("POST", "/sparql", _answer, params=params, headers=headers, content=query.encode())
+    return Call("POST", "/sparql", _answer, params=params, headers=headers, content=encoded(query))
 
 
 def sparql_text(query: str, media_type: str) -> Call[bytes]:
     """Run a query and return the result as it was written."""
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": media_type}
-    return Call("POST", "/sparql", lambda response: response.content, headers=headers, content=query.encode())
+    return Call("POST", "/sparql", lambda response: response.content, headers=headers, content=encoded(query))
 
 
 def _answer(response: httpx.Response) -> Any:
@@ -251,7 +251,7 @@ def patch_subgraph(id: str, patch: Mapping[str, Any] | str, if_match: str | None
     if isinstance(patch, Mapping):
         content, media_type = as_json(patch), "application/merge-patch+json"
     else:
-        content, media_type = patch.encode(), "application/sparql-update"
+        content, media_type = encoded(patch), "application/sparql-update"
     headers = {"Content-Type": media_type}
     if if_match:
         headers["If-Match"] = if_match

@@ -21,7 +21,7 @@ import msgspec
 from kg.client.calls import Call
 from kg.client.problems import raise_for_problem, retry_after
 from kg.connecting import REFUSED, Reason, lasts, reason_of
-from kg.errors import SourceUnavailable
+from kg.errors import InvalidInput, SourceUnavailable
 
 T = TypeVar("T")
 
@@ -190,14 +190,17 @@ class AwaitingWire:
 
 def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.Request:
     timeout = httpx.USE_CLIENT_DEFAULT if call.seconds is None else time_out(call.seconds)
-    return http.build_request(
-        call.method,
-        call.path,
-        params=dict(call.params),
-        headers=dict(call.headers),
-        content=call.content,
-        timeout=timeout,
-    )
+    try:
+        return http.build_request(
+            call.method,
+            call.path,
+            params=dict(call.params),
+            headers=dict(call.headers),
+            content=call.content,
+            timeout=timeout,
+        )
+    except (httpx.InvalidURL, UnicodeEncodeError) as error:  # parameters of 64 KB, half a surrogate pair
+        raise InvalidInput(f"{call.method} {call.path} cannot be sent as it is: {error}") from error
 
 
 def time_out(seconds: float) -> httpx.Timeout:

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kg.errors import InvalidDocument, InvalidIdentifier
+from kg.errors import InvalidDocument, InvalidIdentifier, InvalidInput
 
 
 def in_path(id_or_iri: str) -> str:
@@ -25,6 +25,14 @@ def in_path(id_or_iri: str) -> str:
         return quote(text, safe="" if whole else "/%")
     except UnicodeEncodeError as error:
         raise InvalidIdentifier(f"{id_or_iri!r} is not valid Unicode") from error
+
+
+def encoded(text: str | bytes) -> bytes:
+    """Write a text as UTF-8; raises ``InvalidInput`` when it is not valid Unicode."""
+    try:
+        return text.encode() if isinstance(text, str) else text
+    except UnicodeEncodeError as error:
+        raise InvalidInput("the text is not valid Unicode", hint="it holds half of a surrogate pair") from error
 
 
 def as_json(document: Mapping[str, Any]) -> bytes:

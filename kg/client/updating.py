@@ -12,6 +12,7 @@ import httpx
 
 from kg.client.calls import Call
 from kg.client.operation import AwaitingHandle, BlockingHandle, operation, operation_on
+from kg.client.sending import encoded
 from kg.errors import InvalidInput
 from kg.rdf import syntax_named
 
@@ -34,7 +35,7 @@ def _update(
     if seconds is not None:
         params["timeout"] = seconds
     headers = {"Content-Type": "application/sparql-update; charset=utf-8"}
-    return Call("POST", "/sparql/update", _generation, params=params, headers=headers, content=text.encode(), repeatable=False)  # fmt: skip
+    return Call("POST", "/sparql/update", _generation, params=params, headers=headers, content=encoded(text), repeatable=False)  # fmt: skip
 
 
 def _generation(response: httpx.Response) -> int:
@@ -69,7 +70,7 @@ def _post(graph: str, text: str | bytes, *, syntax: str = "turtle") -> Call[bool
 
 
 def _send(method: str, graph: str, text: str | bytes, syntax: str) -> Call[bool]:
-    content = text.encode() if isinstance(text, str) else text
+    content = encoded(text)
     headers = {"Content-Type": syntax_named(syntax).media_type}
     return Call(
         method, "/store", lambda response: response.status_code == 201, params=_named(graph), headers=headers, content=content,

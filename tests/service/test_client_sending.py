@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
 import pytest
 
 import kg
-from kg.errors import InvalidDocument, InvalidIdentifier, ResourceNotFound
+from kg.errors import InvalidDocument, InvalidIdentifier, InvalidInput, ResourceNotFound
 from tests.service.conftest import Service
 
 
@@ -46,3 +46,20 @@ def test_a_number_that_json_has_not_is_refused(client: kg.Client, value: Any) ->
     for write in (domain.put, domain.patch):
         with pytest.raises(InvalidDocument, match="not finite"):
             write({"id": "https://kg.example/id/domain/finite", "type": "Domain", "name": None, "cpuRequest": value})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda client: client.sparql("ASK { ?s ?p '\ud800' }"),
+        lambda client: client.update("INSERT DATA { <a:a> <a:b> '\ud800' }"),
+        lambda client: client.search("\ud800"),
+        lambda client: client.search("a" * 70_000),
+        lambda client: client.subgraph("domain/x").delete(if_match='"\u4f60"'),
+        lambda client: client.graph("http://x/\ud800").text(),
+    ],
+)
+def test_what_cannot_be_sent_is_an_error_of_ours(client: kg.Client, ask: Callable[[kg.Client], Any]) -> None:
+    """Half a surrogate pair, an address that is too long, a header that HTTP has not: callers need not know the HTTP library."""
+    with pytest.raises(InvalidInput):
+        ask(client)
