@@ -31,6 +31,10 @@ PROBLEM = "application/problem+json"
 class Broken(DumpSource):
     """A source that ends with an error."""
 
+    def __init__(self) -> None:
+        super().__init__([], (), clock=now)
+        self.name = "b"
+
     def changes(self, stop: threading.Event) -> Iterator[Change]:
         """Yield what there is, then fail."""
         yield from super().changes(stop)
@@ -79,7 +83,7 @@ def test_readiness_names_what_failed_until_it_is_made_good(probes: Probes, expor
     with closing(EmbeddedStore(None)) as store:
         exporters += [
             exporter(store, DumpSource([], (), clock=now)),
-            exporter(store, Broken([], (), clock=now, name="b")),
+            exporter(store, Broken()),
         ]
         exporters[0].run(threading.Event())
         with pytest.raises(StoreUnavailable) as failed:
