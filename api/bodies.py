@@ -1,12 +1,7 @@
-"""Bodies of requests in bounded memory, gzip and zstd unpacked on the way (RFC 9110 §8.4).
-
-One that does not come to its end is told as that, to whom may still listen, and nothing is done with it. One that an error was answered
-to is read to its end all the same: many clients look for an answer only when they are done sending.
-"""
+"""Bodies of requests in bounded memory, gzip and zstd unpacked on the way (RFC 9110 §8.4)."""
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -16,9 +11,8 @@ import zstandard
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
-from api import listening
-from api.compression import Receive
-from api.problems import BodyCut, BodyStalled
+from api.arrivals import arriving
+from api.problems import BodyCut
 from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 MAX_JSON = 4 << 20
@@ -31,24 +25,6 @@ _ZSTD_PIECE = 256  # bytes that are unpacked at one time: a block of 128 KB may 
 _ZSTD_WINDOW = 8 << 20  # what RFC 8878 §3.1.1.1.2 asks every decoder to have
 
 Pieces = AsyncIterator[bytes]
-
-
-async def arriving(receive: Receive) -> AsyncIterator[bytes]:
-    """Yield a body as it arrives. Raises ``BodyCut``, and ``BodyStalled`` when nothing comes for as long as a client is waited for."""
-    more = True
-    while more:
-        try:
-            async with asyncio.timeout(listening.STALLED):
-                message = await receive()
-        except TimeoutError as error:
-            raise BodyStalled(
-                f"nothing came of the body for {listening.STALLED:g} s", hint="send it without long pauses"
-            ) from error
-        if message["type"] == "http.disconnect":
-            raise BodyCut("the connection ended before the body did; what was not whole was not done")
-        more = message.get("more_body", False)
-        if body := message.get("body"):
-            yield body
 
 
 async def content(request: Request, sent: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ import structlog
 from fastapi import Request
 
 from api import bodies, problems
+from api.arrivals import arriving
 from api.compression import Headers, Message, Receive, Scope, Send
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
@@ -69,7 +70,7 @@ class Heard:
 
         async def tell(message: Message) -> None:
             if more and message["type"] == "http.response.start" and 400 <= message["status"] != _STALLED:
-                await bodies.discard(bodies.arriving(hear))
+                await bodies.discard(arriving(hear))
             await send(message)
 
         await self._app(scope, hear, tell)
