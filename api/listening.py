@@ -36,7 +36,8 @@ def connections() -> dict[tuple[str, int], int]:
     found = {}
     for each in Path("/proc/self/fd").iterdir():
         with suppress(OSError), _borrowed(int(each.name)) as connection:
-            found[connection.getpeername()[:2]] = int(each.name)
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                found[connection.getpeername()[:2]] = int(each.name)
     return found
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.types import Message
 from structlog.testing import capture_logs
 
+from api import listening
 from api.routes import events
 from api.routes.events import Subscribers
 from api.streams import Patience, Stream, _Begun
@@ -186,3 +189,28 @@ def test_older_events_wait_for_the_index(store: EmbeddedStore, tmp_path: Path) -
     assert b"prod/n/pod/a" in asyncio.run(asyncio.wait_for(follow(), PATIENCE))
     feed.stop()
     index.close()
+
+
+@pytest.mark.parametrize(
+    ("listens", "family", "at"),
+    [("127.0.0.1", socket.AF_INET, "127.0.0.1"), ("::1", socket.AF_INET6, "::1"), ("::", socket.AF_INET6, "127.0.0.1")],
+)
+def test_a_connection_is_found_by_who_is_at_its_other_end(listens: str, family: socket.AddressFamily, at: str) -> None:
+    """What it has acknowledged is told, and the connection is cut for both, though it is held elsewhere; one that is closed tells nothing."""
+    with (
+        socket.create_server((listens, 0), family=family, dualstack_ipv6=listens == "::") as server,
+        socket.create_connection((at, server.getsockname()[1])) as client,
+        server.accept()[0] as held,
+    ):
+        descriptor = listening.connections()[held.getpeername()[:2]]
+        assert descriptor == held.fileno()
+        before = listening.acknowledged(descriptor)
+        held.sendall(bytes(1000))
+        assert len(client.recv(1000, socket.MSG_WAITALL)) == 1000
+        while listening.acknowledged(descriptor) < before + 1000:
+            time.sleep(0.001)
+        listening.cut(descriptor)
+        assert client.recv(1) == b""
+        with pytest.raises(BrokenPipeError):
+            held.send(b"more")
+    assert listening.acknowledged(descriptor) == 0
