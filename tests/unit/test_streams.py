@@ -200,7 +200,7 @@ def loopbacks() -> Iterator[tuple[str, socket.AddressFamily, str]]:
         yield "::", socket.AF_INET6, "127.0.0.1"
 
 
-@pytest.mark.parametrize(("listens", "family", "at"), loopbacks())
+@pytest.mark.parametrize(("listens", "family", "at"), list(loopbacks()))
 def test_a_connection_is_found_by_who_is_at_its_other_end(listens: str, family: socket.AddressFamily, at: str) -> None:
     """What it has acknowledged is told, and the connection is cut for both, though it is held elsewhere; one that is closed tells nothing."""
     with (
