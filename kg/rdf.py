@@ -242,7 +242,7 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
     """
     ordered = in_order(lines)
     if syntax is NTRIPLES or (syntax is NQUADS and graph is None):
-        return "".join(f"{line}\n" for line in ordered).encode()
+        return "\n".join([*ordered, ""]).encode()
     if syntax is NQUADS:
         return b"".join(to_nquads(ordered, graph))
     triples = ox.parse("\n".join(ordered).encode(), format=ox.RdfFormat.N_TRIPLES)
