@@ -118,7 +118,7 @@ def create_app(parts: Parts) -> Application:
     def around(answering: Application) -> Application:
         return _OtherOrigins(answering, origins) if origins else answering
 
-    direct = Direct(app, parts, metrics, around)
+    direct = Direct(app, parts, metrics, app.state.patience, around)
     asked = Hot(direct, parts, parts.asking, metrics, app.state.patience, around) if parts.asking else direct
     return Alive(asked, parts, metrics, around)
 

@@ -257,6 +257,8 @@ def _decoded(service: Parts, line: bytes) -> Line:
         read = msgspec.json.decode(line, type=Line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidDocument(f"the line is not what is expected: {error}") from error
+    except RecursionError as error:
+        raise InvalidDocument("the line is nested too deeply to be read") from error
     check_owner(read.owner)
     return msgspec.structs.replace(read, id=service.iris.expand(read.id))
 

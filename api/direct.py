@@ -12,19 +12,20 @@ from collections.abc import Awaitable, Callable, Mapping
 import structlog
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from api import bodies, compression
+from api.arrivals import arriving
 from api.assembly import Parts
 from api.compression import Receive, Scope, Send
 from api.hot import Application
 from api.metrics import Metrics
 from api.negotiation import sent_syntax
-from api.observing import joined
+from api.observing import Heard, joined
 from api.problems import crash_response, error_response
 from api.request_ids import request_id
 from api.routes import subgraph
+from api.streams import LARGE, Patience, in_pieces
 from api.writing import at_once
 from kg.errors import DrumlinError
 from kg.neighbourhood import Following
@@ -45,16 +46,21 @@ class Direct:
     """
 
     def __init__(
-        self, app: Application, parts: Parts, metrics: Metrics, around: Callable[[Application], Application]
+        self,
+        app: Application,
+        parts: Parts,
+        metrics: Metrics,
+        patience: Patience,
+        around: Callable[[Application], Application],
     ) -> None:
-        self._app, self._parts, self._metrics = app, parts, metrics
+        self._app, self._parts, self._metrics, self._patience = app, parts, metrics, patience
         self._answers: Mapping[str, Callable[[Scope, Receive, Asked, str], Awaitable[Response]]] = {
             "GET": self._read,
             "HEAD": self._read,
             "PUT": self._put,
             "DELETE": self._delete,
         }
-        self._answering = around(self._answer)
+        self._answering = around(Heard(self._answer))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer or pass on."""
@@ -71,7 +77,12 @@ class Direct:
             headers, body = await compression.whole(status, response.raw_headers, bytes(response.body), asked)
             headers = [*headers, (b"x-request-id", id.encode())]
             await send({"type": "http.response.start", "status": status, "headers": headers})
-            await send({"type": "http.response.body", "body": body})
+            message = {"type": "http.response.body", "body": body}
+            if len(body) <= LARGE or scope["method"] == "HEAD":
+                await send(message)
+                return
+            with self._patience.watching(scope, send) as watched:
+                await in_pieces(message, watched)
         finally:
             self._metrics.observe(scope["method"], _ROUTE, status, time.perf_counter() - began)
 
@@ -79,8 +90,6 @@ class Direct:
         try:
             id = subgraph.id_of(scope, scope["path"].removeprefix(_PREFIX))
             return await self._answers[scope["method"]](scope, receive, asked, id)
-        except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
         except DrumlinError as error:
             with structlog.contextvars.bound_contextvars(request_id=scope["request_id"]):
                 return error_response(Request(scope), error)
@@ -127,18 +136,13 @@ def _tags(asked: Asked, name: bytes) -> str | None:
 
 
 async def _body(scope: Scope, receive: Receive, asked: Asked, limit: int) -> bytes:
-    """Read a body, nearly always a plain one, without the generators that ``bodies.body_of`` needs for the others."""
-    if b"content-encoding" in asked:
+    """Read a body, nearly always a plain one, without what ``bodies.body_of`` needs for the others."""
+    if b"content-encoding" in asked or b"expect" in asked:
         return await bodies.body_of(Request(scope, receive), limit)
-    received, more = bytearray(), True
-    while more:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise ClientDisconnect
-        received += message.get("body", b"")
-        more = message.get("more_body", False)
+    received, sent = bytearray(), arriving(receive)
+    async for piece in sent:
+        received += piece
         if len(received) > limit:
-            if more:
-                await bodies.discard(Request(scope, receive).stream())
+            await bodies.discard(sent)
             raise bodies.too_large(limit)
     return bytes(received)

@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -121,8 +120,8 @@ class Hot:
             landing = asyncio.get_running_loop().create_future()
             waiting.append(landing)
             made = await landing
-            if isinstance(made, DrumlinError):  # each raises its own, since a raised one keeps its traceback
-                raise copy(made)
+            if isinstance(made, DrumlinError):
+                raise made.again()
             if made is None:  # it is too large to share, or its client left
                 await self._ask(scope, reading, reply, None)
                 return
@@ -175,7 +174,7 @@ def _land(waiting: list[_Landing] | None, made: Entry | DrumlinError | None) -> 
     while waiting:
         landing = waiting.pop()
         if not landing.done():
-            landing.set_result(copy(made) if isinstance(made, DrumlinError) else made)
+            landing.set_result(made)
 
 
 def _is_query(scope: Scope) -> bool:

@@ -34,7 +34,8 @@ def cannot_listen(host: str, port: int, error: OSError, option: str) -> InvalidS
 def connections() -> dict[tuple[str, int], int]:
     """Return the open connections of this process: their descriptors by the address at the other end."""
     found = {}
-    for each in Path("/proc/self/fd").iterdir():
+    descriptors = Path("/proc/self/fd")
+    for each in descriptors.iterdir() if descriptors.is_dir() else ():  # elsewhere than on Linux nobody can be cut
         with suppress(OSError), _borrowed(int(each.name)) as connection:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 found[connection.getpeername()[:2]] = int(each.name)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 
 class DrumlinError(Exception):
@@ -45,6 +45,13 @@ class DrumlinError(Exception):
         super().__init__(message)
         self.hint = hint
         self.detail: dict[str, Any] = dict(detail or {})
+
+    def again(self) -> Self:
+        """Return this error to be raised by somebody else too: raised in several threads, one would mix their tracebacks."""
+        again = type(self).__new__(type(self), *self.args)
+        again.__dict__.update(self.__dict__)
+        again.__cause__ = self
+        return again
 
 
 class InvalidInput(DrumlinError):

@@ -23,6 +23,7 @@ from starlette.responses import Response
 
 from api import compression, narrowing
 from api.assembly import Parts, parts
+from api.departures import Departures
 from api.negotiation import choose
 from api.shared_gzip import Gzip, Piece
 from api.streams import Stream
@@ -69,6 +70,7 @@ async def wanted(
     responses={200: {"content": {STREAM: {"schema": {"type": "string"}}, BATCH: {"schema": {"type": "array"}}}}},
 )
 async def events(
+    request: Request,
     service: Service,
     others: Annotated[Subscribers, Depends(subscribers)],
     chosen: Annotated[Wanted, Depends(wanted)],
@@ -109,7 +111,15 @@ async def events(
             headers["Content-Encoding"] = coding
         stream = _stream(feed, others, position, chosen, Gzip() if coding else None)
         return Stream(stream, media_type=STREAM, headers=headers)
-    reached, found = await _batch(feed, others, position, chosen, wait, limit)
+    leaving = others.departures.watch(request.receive)
+    try:
+        reached, found = await _batch(feed, others, position, chosen, wait, limit)
+    except asyncio.CancelledError:
+        if not leaving.left:
+            raise
+        return Response(status_code=499)  # which nobody reads: its place is free for another
+    finally:
+        leaving.end()
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
     return Response(content, media_type=media_type, headers=headers)
@@ -123,6 +133,7 @@ class Subscribers:
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
+        self.departures = Departures()
         self._news = asyncio.Event()
         self._written: OrderedDict[tuple[Position, Position, Wanted], Piece] = OrderedDict()
 

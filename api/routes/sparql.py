@@ -28,6 +28,9 @@ SOLUTIONS = {
     "csv": "text/csv",
     "tsv": "text/tab-separated-values",
 }
+_PLAIN = {"application/json": SOLUTIONS["json"], "application/xml": SOLUTIONS["xml"]}
+_PLAIN_GRAPHS = {"application/json": "application/ld+json", "application/xml": "application/rdf+xml"}
+"""What many clients say when they mean JSON or XML of any kind."""
 
 
 @router.api_route("/sparql", methods=["GET", "HEAD", "POST"], summary="Run a SPARQL query")
@@ -66,7 +69,9 @@ async def query(request: Request, service: Service) -> Response:
 def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:
     """Return the media type to write a result as: what ``format`` names, else what Accept likes most."""
     if not wanted:
-        return choose(accept, offered)
+        if offered is protocol.GRAPHS:
+            return _PLAIN_GRAPHS.get(found := choose(accept, (*offered, *_PLAIN_GRAPHS)), found)
+        return _PLAIN.get(found := choose(accept, (*offered, *_PLAIN)), found)
     if offered is protocol.GRAPHS:
         return named(wanted).media_type
     media_type = SOLUTIONS.get(wanted.lower(), wanted.lower().replace(" ", "+"))  # as in ``named``

@@ -27,8 +27,8 @@ from kg.store.delta import Change, nquads, update_text
 from kg.store.durability import full
 from kg.store.engine import Engine
 
-ROOM = 200_000
-"""Statements that may be pending, about 60 MB."""
+ROOM = 400_000
+"""Statements that may be pending, about 80 MB of new graphs: 10,000 in one request need not wait for the engine."""
 LOADED = 128
 """From this many new graphs on, they are bulk-loaded."""
 CHUNK = 4000
@@ -128,7 +128,7 @@ class Applier:
             self._moved.notify_all()
             self._moved.wait_for(lambda: true() or self._error or self._closed)
             if error := self._error:
-                raise type(error)(str(error), hint=error.hint, detail=error.detail) from error
+                raise error.again()
             if not true():
                 raise StoreUnavailable("the store is closed")
 

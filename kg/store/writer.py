@@ -285,10 +285,9 @@ class Writer:
 
 
 def _fail(writes: Iterable[_Asked], error: DrumlinError) -> None:
-    """Give each write an error of its own: one that is raised in several threads would mix their tracebacks."""
+    """Give each write an error of its own."""
     for each in writes:
-        each.error = type(error)(str(error), hint=error.hint, detail=error.detail)
-        each.error.__cause__ = error
+        each.error = error.again()
 
 
 def _numbered(written: Written, generation: int) -> Written:

@@ -191,7 +191,7 @@ def test_lines_before_a_cut_are_written(http: httpx.Client) -> None:
     assert (told[-1]["problem"]["status"], told[-1]["problem"]["title"]) == (400, "Incomplete body")
 
 
-@pytest.mark.parametrize("place", ["query", "update", "graph", "quads"])
+@pytest.mark.parametrize("place", ["query", "update", "graph", "quads", "entity"])
 def test_who_asks_first_is_told_before_sending(http: httpx.Client, place: str) -> None:
     """A body that is too large by its own account is refused in place of ``100 Continue`` (curl asks from 1 MB on)."""
     method, path, media_type = PLACES[place]
@@ -201,12 +201,15 @@ def test_who_asks_first_is_told_before_sending(http: httpx.Client, place: str) -
         assert connection.recv(12) == b"HTTP/1.1 413"
 
 
-@pytest.mark.parametrize("path", ["/subgraphs", "/subgraphs?atomc=true", "/store?grph=http://x/g"])
-def test_an_early_refusal_reaches_who_is_still_sending(http: httpx.Client, path: str) -> None:
+@pytest.mark.parametrize(
+    "sent", ["POST /subgraphs", "POST /subgraphs?atomc=true", "POST /store?grph=http://x/g", "PUT /subgraph/domain/x"]
+)
+def test_an_early_refusal_reaches_who_is_still_sending(http: httpx.Client, sent: str) -> None:
     """A client that reads only when it is done sending gets the answer, not a broken connection."""
+    method, path = sent.split()
 
     async def ask() -> httpx.Response:
         async with httpx.AsyncClient(base_url=http.base_url) as client:
-            return await client.post(path, content=bytes(16 << 20), headers={"Content-Type": "image/png"})
+            return await client.request(method, path, content=bytes(16 << 20), headers={"Content-Type": "image/png"})
 
     assert asyncio.run(ask()).status_code in (400, 415, 422)

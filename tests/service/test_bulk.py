@@ -96,6 +96,16 @@ def test_an_atomic_request_tells_which_line_is_wrong(http: httpx.Client, name: s
     assert "10,000 lines" in http.post("/subgraphs?atomic=true", content=b"{}\n" * 10_001, headers=NDJSON).text
 
 
+def test_a_line_that_is_nested_without_end_is_refused_alone(http: httpx.Client, name: str) -> None:
+    """It is told as that, and the lines around it are done."""
+    deep = b'{"op":"put","id":"domain/deep","document":' + b"[" * 100_000 + b"]" * 100_000 + b"}\n"
+    told = _told(
+        http.post("/subgraphs", content=_body(_line(name)) + b"\n" + deep + _body(_line(f"{name}-b")), headers=NDJSON)
+    )
+    assert [each.get("outcome") for each in told] == ["created", None, "created"]
+    assert "nested too deeply" in told[1]["problem"]["detail"]
+
+
 def test_what_is_not_lines_of_json_is_refused(http: httpx.Client, name: str) -> None:
     """A body of another type is 415 and is not read; lines of JSON under another name, or none, are taken."""
     for sent in ("text/csv", "application/x-www-form-urlencoded"):

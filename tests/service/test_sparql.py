@@ -67,6 +67,25 @@ def test_headers_of_several_lines(http: httpx.Client) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("query", "accept", "given"),
+    [
+        (SELECT, "application/json", "application/sparql-results+json"),
+        (SELECT, "application/xml;q=0.5, image/png", "application/sparql-results+xml"),
+        (SELECT, "application/json;q=0.5, text/csv", "text/csv"),
+        (CONSTRUCT, "application/json", "application/ld+json"),
+        (CONSTRUCT, "application/xml", "application/rdf+xml"),
+    ],
+)
+def test_json_and_xml_of_any_kind_are_what_there_is_of_them(
+    http: httpx.Client, query: str, accept: str, given: str
+) -> None:
+    """Many clients ask for ``application/json``, and mean whatever is written in it."""
+    answer = http.get("/sparql", params={"query": query}, headers={"Accept": accept})
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["Content-Type"].partition(";")[0] == given
+
+
 @pytest.mark.parametrize("syntax", rdf.SYNTAXES, ids=lambda syntax: syntax.name)
 def test_graphs_come_in_every_syntax(http: httpx.Client, syntax: rdf.Syntax) -> None:
     """CONSTRUCT gives the same triples in each RDF syntax."""

@@ -32,7 +32,15 @@ GRAPHS = 12
 ELSEWHERE = "https://elsewhere.example/"
 CROSS = "SELECT%20*%20%7B%20%3Fa%20%3Fb%20%3Fc%20.%20%3Fd%20%3Fe%20%3Ff%20%7D"  # each statement beside each other one: 50 MB
 WHOLE = f"GET /store?graph={ELSEWHERE}0"
-ANSWERS = (f"GET /sparql?query={CROSS}", "GET /export", "GET /store?format=trig", "POST /admin/backup", WHOLE)
+ENTITY = "https://kg.example/id/domain/large"
+ANSWERS = (
+    f"GET /sparql?query={CROSS}",
+    "GET /export",
+    "GET /store?format=trig",
+    "POST /admin/backup",
+    WHOLE,
+    "GET /subgraph/domain/large",
+)
 OTHERS = (
     "GET /events?since=0&quads=true",
     f"GET /store?graph={ELSEWHERE}0",
@@ -75,7 +83,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch, capture_logs() as logged:
         patch.setattr(listening, "STALLED", PATIENCE)
         parts = assemble(Settings(base="https://kg.example"), directory=directory)
-        parts.store.apply([_written(number) for number in range(GRAPHS)])
+        parts.store.apply([_written(f"{ELSEWHERE}{number}", 200_000) for number in range(1, GRAPHS)])
+        parts.store.apply([_written(each, 2 << 20) for each in (f"{ELSEWHERE}0", ENTITY)])
         port, began = listening_address(HOST, 0), threading.Event()
         server = threading.Thread(target=run_server, args=(parts, HOST, port, stop, began.set))
         server.start()
@@ -85,11 +94,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         server.join(DEADLINE)
 
 
-def _written(number: int) -> GraphWrite:
-    size = 2 << 20 if number == 0 else 200_000
-    return GraphWrite(
-        f"{ELSEWHERE}{number}", frozenset({f'<{ELSEWHERE}{number}> <{ELSEWHERE}says> "{"x" * size}" .'}), "user"
-    )
+def _written(graph: str, size: int) -> GraphWrite:
+    return GraphWrite(graph, frozenset({f'<{graph}> <{ELSEWHERE}says> "{"x" * size}" .'}), "user")
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -147,13 +153,27 @@ def test_who_stops_sending_is_answered(running: Running) -> None:
     """A body that does not go on is 408, and the connection, which would count among the open ones for ever, is closed."""
     with ExitStack() as stack:
         clients = []
-        for path, kind in (("subgraphs", "x-ndjson"), ("sparql", "sparql-query"), ("store", "n-quads")):
+        for what, kind in (
+            ("POST /subgraphs", "x-ndjson"),
+            ("POST /sparql", "sparql-query"),
+            ("POST /store", "n-quads"),
+            ("PUT /subgraph/domain/x", "n-triples"),
+        ):
             body = f"Content-Type: application/{kind}\r\nContent-Length: 1000\r\n\r\nSELECT "
-            clients.append(stack.enter_context(running.ask(f"POST /{path}", body)))
+            clients.append(stack.enter_context(running.ask(what, body)))
         for client in clients:
             answer = b"".join(iter(partial(client.recv, 1 << 16), b""))
             assert answer.startswith(b"HTTP/1.1 408")
             assert b"nothing came of the body for 0.3 s" in answer
+
+
+def test_who_waits_for_events_and_leaves_gives_up_its_place(running: Running) -> None:
+    """A batch that is waited for counts as a reader of the feed; when its client goes it is one no longer, though nothing came."""
+    batch = {"Accept": "application/cloudevents-batch+json"}
+    newest = running.parts.store.generation
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.get(f"http://{HOST}:{running.port}/events?since={newest}&wait=60", headers=batch, timeout=0.5)
+    until(lambda: not running.parts.feed.readers)
 
 
 def test_every_stream_is_of_the_one_kind() -> None:
