@@ -31,7 +31,7 @@ KEPT = 4_096
 """Newest events kept in memory."""
 PAUSE = 0.02
 """Seconds between two looks at the store while it changes; with many readers more (``PER_READER`` each)."""
-PER_READER = 0.002
+PER_READER = 0.003
 UNREAD = 0.2
 """The same while nobody reads: more changes in one transaction of the index, which whoever searches brings up to date first."""
 MAX_QUADS = 1_000
