@@ -58,8 +58,20 @@ def _rows(subscribers: int, rounds: int, coding: str) -> list[tuple[str, str, st
     ms = [statistics.median(each[1] for each in which) * 1e3 for which in (followed, alone)]
     writes = [statistics.median(each[0] for each in which) / SECONDS for which in (followed, alone)]
     return [
-        (what, f"{writes[0]:,.0f}/s", f"{writes[1]:,.0f}/s without", f"{speed:.2f}", "≥ 0.95"),
-        (f"{what}: processor time a write", f"{ms[0]:.2f} ms", f"{ms[1]:.2f} ms without", f"{cost:.2f}", "≤ 1.05"),
+        (
+            what,
+            f"{writes[0]:,.0f}/s",
+            f"{writes[1]:,.0f}/s without",
+            f"{speed:.2f}",
+            "≥ 0.95" if coding == "gzip" else "",
+        ),
+        (
+            f"{what}: processor time a write",
+            f"{ms[0]:.2f} ms",
+            f"{ms[1]:.2f} ms without",
+            f"{cost:.2f}",
+            "≤ 1.05" if coding == "gzip" else "",
+        ),
         (
             "  events that each subscriber got in the last round",
             f"{taken:,}",
