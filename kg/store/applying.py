@@ -33,7 +33,7 @@ LOADED = 128
 """From this many new graphs on, they are bulk-loaded."""
 CHUNK = 4000
 """Graphs in one bulk load: the engine's memory grows with it."""
-LINGER = 1.0
+LINGER = 0.5
 """Seconds that new graphs may be pending while nobody has needed the engine for ``_ASKED`` seconds."""
 FLUSH_BYTES = 8 << 20
 """Size of the write-ahead log at which the engine's memory is written out as tables; at eight times that, it is waited for."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,9 +23,18 @@ _COARSEST = 2_100_000_000  # nanoseconds between two ticks of a file system's cl
 def unavailable(what: str, error: Exception) -> StoreUnavailable:
     """Say that something failed for want of the disk: ``StoreFull`` when there is no room (the engine tells it in words only)."""
     is_full = getattr(error, "errno", None) in _FULL or any(os.strerror(each) in str(error) for each in _FULL)
-    if is_full or "disk is full" in str(error):
+    if is_full or "disk is full" in str(error) or (_limited() and _unwritten(error)):
         return full(f"{what}: {error}")
     return StoreUnavailable(f"{what}: {error}", hint="check the permissions and the disk of the store's directory")
+
+
+def _unwritten(error: Exception) -> bool:
+    """Tell whether SQLite could not write: it does not say that a file may not grow beyond a limit, only that there is no room."""
+    return getattr(error, "sqlite_errorname", "") == "SQLITE_IOERR_WRITE"
+
+
+def _limited() -> bool:
+    return resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
 
 
 def full(message: str) -> StoreFull:
