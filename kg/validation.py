@@ -73,8 +73,15 @@ def validate(lines: Lines, graph: str, iris: Iris) -> None:
         raise ShapeViolation(tuple(sorted(set(found), key=_order)[:MAX_VIOLATIONS]))
 
 
-def _order(violation: Violation) -> tuple[str, str, str, str]:
-    return violation.focus, violation.path or "", violation.rule, violation.value or ""
+def _order(violation: Violation) -> tuple[bool, str, str, str, str]:
+    """Put first what may explain all else: a document without an id is full of blank nodes."""
+    return (
+        violation.rule != "root-described",
+        violation.focus,
+        violation.path or "",
+        violation.rule,
+        violation.value or "",
+    )
 
 
 # -- proof without a report -----------------------------------------------------------------------------------------------
@@ -210,7 +217,13 @@ def _root_violations(statements: list[Statement], graph: str, *, notes: bool) ->
     """The graph says something about its own IRI and gives it a class of ours; remarks in a notes graph need no class."""
     about = [(predicate.value, value.value) for subject, predicate, value in statements if subject.value == graph]
     if not about:
-        yield _breach(graph, None, None, "root-described", "the graph says nothing about its own IRI")
+        yield _breach(
+            graph,
+            None,
+            None,
+            "root-described",
+            f"nothing is said about {graph}, whose graph this is: it is the id to give",
+        )
     elif not notes and not any(path == _RDF_TYPE and value.startswith(NAMESPACE) for path, value in about):
         yield _breach(
             graph, _RDF_TYPE, None, "root-typed", "it has no type of the vocabulary, such as Deployment or Node"

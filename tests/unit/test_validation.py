@@ -294,6 +294,16 @@ def test_an_empty_graph_is_refused() -> None:
     assert [each.rule for each in violations(frozenset(), POD)] == ["root-described"]
 
 
+def test_a_document_without_an_id_is_told_which_to_give() -> None:
+    """That comes before the blank nodes that follow from it."""
+    nameless = rdf.parse(
+        b'[ a <https://w3id.org/drumlin/ns#Pod> ] <https://w3id.org/drumlin/ns#name> "a" .', rdf.TURTLE
+    )
+    first, *others = violations(nameless[None], POD)
+    assert (first.rule, POD in first.message) == ("root-described", True)
+    assert {each.rule for each in others} == {"no-blank-node"}
+
+
 def test_a_notes_graph_speaks_about_itself_only_and_needs_no_class() -> None:
     """Users' remarks stand beside an exporter's entity, never as statements about it."""
     notes = IRIS.notes(POD)
