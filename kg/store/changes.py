@@ -41,7 +41,8 @@ INSERT INTO settled SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM settled);
 CREATE TABLE IF NOT EXISTS pruned (generation INTEGER NOT NULL);
 INSERT INTO pruned SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM pruned);
 """
-_VERSION = 4  # in the third the engine held a batch before it was acknowledged; the second had no table ``pruned``: its log is whole
+# In the fourth format texts were deflated; in the third the engine held a batch before it was acknowledged; the second never pruned.
+_VERSION = 5
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 

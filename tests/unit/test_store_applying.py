@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -187,6 +188,24 @@ def test_a_store_of_an_earlier_format_is_taken_over(tmp_path: Path, version: int
         assert again.read(A).lines == {line(A, 2)}
         assert again.apply([write(A, 4)])[0].generation == 4
         assert values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["4"]
+
+
+def test_a_store_whose_texts_are_deflated_is_taken_over(tmp_path: Path) -> None:
+    """The fourth format: it is read as it was, brought up where it was killed, and not for an earlier version any more."""
+    with closing(EmbeddedStore(tmp_path)) as store:
+        store.apply([write(A, 1), write(B, 2)])
+    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log, log:
+        for name, text in ((A, line(A, 1)), (B, line(B, 3))):
+            log.execute("UPDATE texts SET packed = ? WHERE graph = ?", (zlib.compress(text.encode(), 1), name))
+        for table, column in (("texts", "digest"), ("graphs", "digest"), ("log", "after")):
+            log.execute(f"UPDATE {table} SET {column} = ? WHERE graph = ?", (digest({line(B, 3)}), B))
+        log.executescript("PRAGMA user_version = 4; UPDATE settled SET generation = 0")
+
+    with closing(EmbeddedStore(tmp_path)) as again:
+        assert again.read(A).lines == {line(A, 1)}
+        assert sorted(values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")) == ["1", "3"]
+    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
+        assert log.execute("PRAGMA user_version").fetchone() == (5,)
 
 
 def test_a_store_that_contradicts_itself_is_not_opened(tmp_path: Path) -> None:
