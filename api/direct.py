@@ -21,11 +21,11 @@ from api.compression import Receive, Scope, Send
 from api.hot import Application
 from api.metrics import Metrics
 from api.negotiation import sent_syntax
-from api.observing import Heard, joined
+from api.observing import Heard, values_of
 from api.problems import crash_response, error_response
 from api.request_ids import request_id
 from api.routes import subgraph
-from api.streams import LARGE, Patience, in_pieces
+from api.streams import Patience
 from api.writing import at_once
 from kg.errors import DrumlinError
 from kg.neighbourhood import Following
@@ -69,7 +69,7 @@ class Direct:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         began, status = time.perf_counter(), 500
-        asked = dict(reversed(joined(scope["headers"])))  # of several that are no list, the first counts
+        asked = values_of(scope["headers"])
         scope["request_id"] = id = request_id(asked.get(b"x-request-id"))
         try:
             response = await self._response(scope, receive, asked)
@@ -77,12 +77,7 @@ class Direct:
             headers, body = await compression.whole(status, response.raw_headers, bytes(response.body), asked)
             headers = [*headers, (b"x-request-id", id.encode())]
             await send({"type": "http.response.start", "status": status, "headers": headers})
-            message = {"type": "http.response.body", "body": body}
-            if len(body) <= LARGE or scope["method"] == "HEAD":
-                await send(message)
-                return
-            with self._patience.watching(scope, send) as watched:
-                await in_pieces(message, watched)
+            await self._patience.pass_on({"type": "http.response.body", "body": body}, scope, send)
         finally:
             self._metrics.observe(scope["method"], _ROUTE, status, time.perf_counter() - began)
 

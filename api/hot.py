@@ -24,7 +24,7 @@ from api.clients import Clients
 from api.compression import Coding, Headers, Receive, Scope, Send
 from api.departures import Departures
 from api.metrics import Metrics
-from api.observing import joined
+from api.observing import values_of
 from api.problems import crash_response, error_response
 from api.readings import Reading, Readings
 from api.request_ids import request_id
@@ -186,9 +186,7 @@ class _Reply:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._scope, self._receive, self._send = scope, receive, send
-        self.asked: dict[bytes, bytes] = dict(
-            reversed(joined(scope["headers"]))
-        )  # of several that are no list, the first counts
+        self.asked = values_of(scope["headers"])
         self.id = scope["request_id"] = request_id(self.asked.get(b"x-request-id"))
         self.status = 0
         self._id = (b"x-request-id", self.id.encode())

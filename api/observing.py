@@ -13,7 +13,7 @@ from api.arrivals import arriving
 from api.compression import Headers, Message, Receive, Scope, Send
 from api.metrics import Metrics
 from api.request_ids import request_id as id_of_request
-from api.streams import LARGE, Patience, in_pieces
+from api.streams import Patience
 
 if TYPE_CHECKING:
     from api.hot import Application  # which needs ``joined``
@@ -90,6 +90,11 @@ def joined(headers: Headers) -> Headers:
     return [*((name, value) for name, value in headers if name not in lists), *lists.items()]
 
 
+def values_of(headers: Headers) -> dict[bytes, bytes]:
+    """Return the values of headers by name: lists joined, of several that are none the first."""
+    return dict(reversed(joined(headers)))
+
+
 class Observed:
     """Gives every request an id (the client's own when it is sane), counts it and binds the id to the log."""
 
@@ -115,11 +120,7 @@ class Observed:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
-            if len(message.get("body", b"")) <= LARGE or message.get("more_body") or scope["method"] == "HEAD":
-                await send(message)
-                return
-            with self._patience.watching(scope, send) as watched:
-                await in_pieces(message, watched)
+            await self._patience.pass_on(message, scope, send)
 
         try:
             await self._app(scope, receive, tell)

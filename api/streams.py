@@ -24,8 +24,7 @@ from api.compression import Message, Receive, Scope, Send
 from api.metrics import Metrics
 from kg.errors import DrumlinError
 
-LARGE = 256 << 10
-"""Bytes of a piece, beyond which a whole answer is sent in several."""
+_LARGE = 256 << 10  # bytes of a piece, beyond which a whole answer is sent in several
 _LOOKS = 4
 
 Connections = Mapping[tuple[str, int], int]
@@ -88,13 +87,6 @@ class _Begun(Iterator[bytes]):
                 close()
 
 
-async def in_pieces(message: Message, send: Send) -> None:
-    """Send a whole body piece by piece: a server takes it all at once, and would keep it for as long as its client likes."""
-    body = message["body"]
-    for start in range(0, len(body), LARGE):
-        await send({**message, "body": body[start : start + LARGE], "more_body": start + LARGE < len(body)})
-
-
 class Patience:
     """Looks after the streams of one event loop, all at once, a few times within ``STALLED`` seconds."""
 
@@ -114,6 +106,18 @@ class Patience:
             yield taking.send
         finally:
             self._watched.discard(taking)
+
+    async def pass_on(self, message: Message, scope: Scope, send: Send) -> None:
+        """Send a message; a large whole body in pieces: the server would take it at once, and keep it as long as its client likes."""
+        body = message.get("body", b"")
+        if len(body) <= _LARGE or message.get("more_body") or scope["method"] == "HEAD":
+            await send(message)
+            return
+        with self.watching(scope, send) as watched:
+            for start in range(0, len(body), _LARGE):
+                await watched(
+                    {**message, "body": body[start : start + _LARGE], "more_body": start + _LARGE < len(body)}
+                )
 
     def _tick(self) -> None:
         self._ticking = True
