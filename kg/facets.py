@@ -39,6 +39,8 @@ _PARTS = {
     "<http://www.w3.org/ns/prov#endedAtTime>": "ended",
 }
 _TOLD = _OWN | _PARTS
+_OF_PARTS = frozenset(_PARTS.values())
+_SHORT = 256  # characters of what a line says that are remembered
 _SPOKEN = ("name", "title", "application", "version", "label", "tag", "image")
 
 Facets = tuple[tuple[str, ...], ...]
@@ -144,25 +146,37 @@ def _told(lines: Lines, entity: str) -> dict[str, list[str]]:
     told: dict[str, list[str]] = {"type": []}
     scheduled: list[tuple[str, str]] = []
     ended: set[str] = set()
-    for predicate, line in [(each, line) for line in lines if (each := line.split(" ", 2)[1]) in _TOLD]:
-        name = _TOLD[predicate]
-        subject, _, value = line.split(" ", 2)
+    for line in lines:
+        subject, _, rest = line.partition(" ")
+        found = (_known_saying if len(rest) <= _SHORT else _saying)(rest)
+        if found is None:
+            continue
+        name, value = found
         if name == "scheduled":
-            scheduled.append((subject, value[1:-3]))
+            scheduled.append((subject, value))
         elif name == "ended":
             ended.add(subject)
-        elif subject == entity or predicate in _PARTS:
-            told.setdefault(name, []).append(_value(value, line))
+        elif subject == entity or name in _OF_PARTS:
+            told.setdefault(name, []).append(value)
     if scheduled:
         told["node"] = [node for subject, node in scheduled if subject not in ended]
     return told
 
 
-def _value(text: str, line: str) -> str:
-    """Return the IRI or lexical form at the end of a line; ``text`` is what follows the predicate."""
+def _saying(rest: str) -> tuple[str, str] | None:
+    """Return what a line says after its subject, if it matters: the name of its predicate, and an IRI or lexical form."""
+    predicate, _, text = rest.partition(" ")
+    name = _TOLD.get(predicate)
+    if name is None:
+        return None
     if text[0] == "<":
-        return text[1:-3]
-    return text[1 : text.rindex('"')] if text[0] == '"' and "\\" not in text else terms(line)[2].value
+        return name, text[1:-3]
+    if text[0] == '"' and "\\" not in text:
+        return name, text[1 : text.rindex('"')]
+    return name, terms(f"{predicate} {rest}")[2].value  # any subject will do
+
+
+_known_saying = lru_cache(maxsize=16_384)(_saying)  # what graphs say of their things is much the same
 
 
 def _wider(kind: str) -> str | None:

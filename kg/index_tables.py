@@ -174,20 +174,18 @@ class Tables:
         """
         there = sorted([each for each in rows if each.row in known], key=lambda each: each.row)
         self.writer.executemany(_UPDATE, [each[1:] for each in there])
-        placed = there + self.place([each for each in rows if each.row not in known])
-        for each in placed:
-            before = known.get(each.row)
-            held, wanted = ({*row.words.split()} if row else set() for row in (before, each))
-            first = {word[0] for word in held ^ wanted}
-            if before and first:
+        for each in there:
+            held, wanted = ({*row.words.split()} for row in (known[each.row], each))
+            if first := {word[0] for word in held ^ wanted}:
                 self.writer.execute(_UNFIND, (each.row, " ".join([word for word in held if word[0] in first])))
-            if first or not before:
                 self.writer.execute(_FIND, (each.row, " ".join([word for word in wanted if word[0] in first])))
-        return placed
+        placed = self.place([each for each in rows if each.row not in known])
+        self.writer.executemany(_FIND, [(each.row, each.words) for each in placed])
+        return there + placed
 
     def place(self, rows: Sequence[Row]) -> list[Row]:
         """Write new rows without making them found (``order`` does); returns them with their numbers."""
-        placed = [each._replace(row=number) for number, each in enumerate(rows, self._last + 1)]
+        placed = [Row(*each[:-1], number) for number, each in enumerate(rows, self._last + 1)]
         self._last += len(placed)
         self.writer.executemany(_INSERT, placed)
         return placed

@@ -33,16 +33,19 @@ LOADED = 128
 """From this many new graphs on, they are bulk-loaded."""
 CHUNK = 4000
 """Graphs in one bulk load: the engine's memory grows with it."""
-LINGER = 0.5
-"""Seconds that new graphs may be pending while nobody has needed the engine for ``_ASKED`` seconds."""
+LINGER = 2.0
+"""Seconds that new graphs may be pending while nobody has needed the engine for ``_ASKED`` seconds: every fourth load or so has what was
+loaded before merged, so the fewer they are, the less is written."""
 FLUSH_BYTES = 8 << 20
 """Size of the write-ahead log at which the engine's memory is written out as tables; at eight times that, it is waited for."""
 SOON = 0.1
 """Seconds that any other write may be pending then."""
 _ASKED = 1.0
+_SHARE = 3  # from this part of the room on, no more is waited for: the engine has it before the room is full
 _STATEMENT = 1000  # bytes of disk that a statement may take at first
 _SPARE = 1 << 20  # bytes that are left for the files' own needs
 _OPTIMIZE_AFTER = 8 * CHUNK  # graphs that were bulk-loaded: their files slow point queries
+_QUIET = 1.0  # seconds without a bulk load before they are merged, which writes everything anew; in a flood RocksDB keeps them few
 
 log = structlog.get_logger(__name__)
 
@@ -77,6 +80,7 @@ class Applier:
         self._again = False
         self._closed = False
         self._loaded = 0
+        self._loaded_at = 0.0
         self._tidying: threading.Thread | None = None
         self._thread = threading.Thread(target=self._run, name="applier", daemon=True)
         self._thread.start()
@@ -95,7 +99,7 @@ class Applier:
         with self._moved:
             self._pending.append(batch)
             self._statements += batch.statements
-            if len(self._pending) == 1 or batch.rest or self._statements > ROOM:
+            if len(self._pending) == 1 or batch.rest or self._statements > ROOM // _SHARE:
                 self._moved.notify_all()
 
     def make_room(self, changes: Sequence[Change]) -> None:
@@ -146,7 +150,12 @@ class Applier:
         while (taken := self._next()) is not None:
             error: StoreUnavailable | None = None
             try:
-                self._apply(taken)
+                try:
+                    self._apply(taken)
+                except (
+                    StoreUnavailable
+                ):  # of a merge that failed RocksDB tells the next who writes, and the disk may be well since
+                    self._apply(taken)
             except StoreUnavailable as failure:
                 error = failure
                 log.warning("engine_behind", error=str(error), statements=self._statements)
@@ -161,9 +170,11 @@ class Applier:
             self._tidy_when_due()
 
     def _next(self) -> list[_Batch] | None:
-        """Wait for something to do: batches that touch different graphs, none to open a failed engine; None to end."""
+        """Wait for something to do: batches that touch different graphs; none to open a failed engine or to tidy; None to end."""
         with self._moved:
-            self._moved.wait_for(lambda: self._closed or self._again or (self._pending and not self._error))
+            to_tidy = self._loaded >= _OPTIMIZE_AFTER and not self._error
+            if not self._moved.wait_for(self._asked_for, _QUIET if to_tidy else None):
+                return []
             if self._closed and (self._error or not self._pending):
                 return None
             if not self._again:
@@ -178,8 +189,11 @@ class Applier:
                 touched |= batch.graphs
             return taken
 
+    def _asked_for(self) -> bool:
+        return self._closed or self._again or (bool(self._pending) and not self._error)
+
     def _urgent(self) -> bool:
-        if self._closed or self._again or self._statements > ROOM:
+        if self._closed or self._again or self._statements > ROOM // _SHARE:
             return True
         return time.monotonic() - self._asked_at < _ASKED
 
@@ -201,29 +215,39 @@ class Applier:
         if len(new) >= LOADED or not all(each.update for each in taken):
             write(self._engine, new, update_text(chain.from_iterable(each.rest for each in taken)))
             self._loaded += len(new)
+            self._loaded_at = time.monotonic()
         else:
             write(self._engine, (), ";\n".join(each.update for each in taken))
 
     def _tidy_when_due(self) -> None:
         """Keep the engine's files in shape, in a thread beside this one, which goes on unless the engine's log runs away."""
-        wal = self._engine.wal_bytes
-        if self._engine.failed or (wal < FLUSH_BYTES and self._loaded < _OPTIMIZE_AFTER):
+        if self._engine.failed:
             return
+        if (wal := self._engine.wal_bytes) >= FLUSH_BYTES:
+            self._in_background(self._engine.flush, wait=wal >= 8 * FLUSH_BYTES)
+        elif self._loaded >= _OPTIMIZE_AFTER and time.monotonic() >= self._loaded_at + _QUIET:
+            self._in_background(self._optimize)
+
+    def _optimize(self) -> None:
+        self._loaded = 0
+        self._engine.flush()
+        self._engine.optimize()
+
+    def _in_background(self, work: Callable[[], None], *, wait: bool = False) -> None:
+        """Have the engine's files put in shape by another thread, unless one is at it; ``wait``: after it."""
         if self._tidying and self._tidying.is_alive():
-            if wal < 8 * FLUSH_BYTES:
+            if not wait:
                 return
             self._tidying.join()
-        self._tidying = threading.Thread(target=self._tidy, name="tidy", daemon=True)
+        self._tidying = threading.Thread(target=_tidy, args=(work,), name="tidy", daemon=True)
         self._tidying.start()
 
-    def _tidy(self) -> None:
-        try:
-            self._engine.flush()
-            if self._loaded >= _OPTIMIZE_AFTER:
-                self._loaded = 0
-                self._engine.optimize()
-        except DrumlinError as error:  # the next batch opens the engine again, or whoever needs it is told why not
-            log.warning("flush_failed", error=str(error))
+
+def _tidy(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except DrumlinError as error:  # the next batch opens the engine again, or whoever needs it is told why not
+        log.warning("tidying_failed", error=str(error))
 
 
 def write(engine: Engine, new: Sequence[str], update: str) -> None:

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -184,10 +184,7 @@ def _pair(directory: Path, seconds: int, *asked: tuple[_Side, dict[str, str], st
 
 def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     """Write many documents in one request, and as many single PUTs as take as long."""
-    single, alone = (
-        _wrk(ours, {"Content-Type": JSONLD}, f"single{clients}-", _document(NAME), directory, SECONDS, clients)
-        for clients in (CONNECTIONS, 1)
-    )
+    single, alone = (_alone(ours, clients, directory) for clients in (CONNECTIONS, 1))
     rates, grown = [], []
     for turn in range(ROUNDS):
         _settled(ours)
@@ -229,6 +226,12 @@ def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     ]
 
 
+def _alone(ours: _Side, clients: int, directory: Path) -> _Round:
+    """Measure single PUTs, without the peer."""
+    _settled(ours)
+    return _wrk(ours, {"Content-Type": JSONLD}, f"single{clients}-", _document(NAME), directory, SECONDS, clients)
+
+
 def _settled(*sides: _Side) -> None:
     """Wait until nobody has anything left to do of what was written before (a table to merge): it is no work of what is measured next."""
     idle, ends = 0, time.monotonic() + 60
@@ -262,8 +265,10 @@ def _cpu(pid: int) -> float:
 
 def _of_threads(pid: int, children: list[str]) -> set[str]:
     """Return the children of all threads: a reader belongs to the thread that started it."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return set(children).union(*(each.read_text().split() for each in tasks))
+    for each in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            children += each.read_text().split()
+    return set(children)
 
 
 def _times(pid: int) -> list[int]:

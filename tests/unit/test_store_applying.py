@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -128,6 +129,64 @@ def test_an_engine_that_follows_late_holds_up_writers(store: EmbeddedStore, monk
         assert store._writer.applier.pending <= 60
 
     assert store._writer.applier.applied >= 30
+
+
+def test_the_engine_begins_before_there_is_no_room(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New graphs that could wait longer are taken over once a third of the room is full, so that writers need not wait for it."""
+    monkeypatch.setattr(applying, "ROOM", 300)
+    monkeypatch.setattr(applying, "LINGER", 60.0)
+    applier = store._writer.applier
+    store.apply(many(20))
+    time.sleep(2 * applying.SOON)
+    assert applier.applied == 0
+    store.apply([write(f"{A}{number}", *range(9)) for number in range(9)])
+    _soon(lambda: applier.applied == store.generation)
+
+
+def test_a_merge_that_failed_while_the_disk_was_full_is_no_error_later(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocksDB tells of it only when the next one writes, which is tried again at once: the disk may have room by then."""
+    update, told = Engine.update, refusing("update", NO_ROOM)
+
+    def once(self: Engine, text: str) -> None:
+        monkeypatch.setattr(Engine, "update", update)
+        told(self, text)
+
+    monkeypatch.setattr(Engine, "update", once)
+    store.apply([write(A, 1)])
+    assert values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }") == ["1"]
+
+
+def test_what_was_bulk_loaded_is_merged_once_the_flood_is_over(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merging writes everything anew, so it is left until no bulk load came for a while; smaller writes do not put it off."""
+    for name, value in (("LOADED", 1), ("LINGER", 0.0), ("SOON", 0.0), ("_OPTIMIZE_AFTER", 30), ("_QUIET", 60.0)):
+        monkeypatch.setattr(applying, name, value)
+    merged: list[int] = []
+    monkeypatch.setattr(Engine, "optimize", lambda _: merged.append(store.generation))
+    for number in range(40):
+        store.apply([write(f"{A}{number}", 1)])
+    _soon(lambda: store._writer.applier.applied == store.generation)
+    assert not merged
+
+    monkeypatch.setattr(applying, "_QUIET", 0.2)
+    monkeypatch.setattr(applying, "LOADED", 100)
+    time.sleep(0.2)
+    store.apply([write(B, 1)])
+    _soon(lambda: len(merged) == 1)
+
+    monkeypatch.setattr(applying, "LOADED", 1)
+    store.apply(many(40))
+    _soon(lambda: len(merged) == 2)  # with no write after it
+
+
+def _soon(true: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 def many(count: int, value: object = 1) -> list[GraphWrite]:
