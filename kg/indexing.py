@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,8 +31,6 @@ CHUNK = 500
 """Changes taken in with one transaction."""
 LISTED = 2_000
 """Graphs taken in with one transaction when all are listed."""
-_AT_ONCE = 8  # changes that are read while others wait for Python's lock, which a busy thread keeps for 5 ms otherwise
-_BREATH = 50e-6
 
 log = structlog.get_logger()
 
@@ -136,23 +133,23 @@ class Index:
 
         What is written meanwhile is left to the next time, or a question beside many writes would not end. Raises ``StoreUnavailable``
         when the disk does. An index that begins, or that the log does not reach any more, is listed anew: in one go, by one thread, while
-        the others go on with what there is. Who says how many ``changes`` is in no hurry, and lets other threads go first.
+        the others go on with what there is.
         """
         taken, until = 0, self._store.generation
         while self.position < until and (changes is None or taken < changes) and not self.listing:
-            if not (step := self._step_in_turn(until, hurry=changes is None)):
+            if not (step := self._step_in_turn(until)):
                 break
             taken += step
         return self.position
 
-    def _step_in_turn(self, until: int, *, hurry: bool) -> int:
+    def _step_in_turn(self, until: int) -> int:
         """Take a step, one thread at a time; none when another one has come as far or begins to list meanwhile, or everything ends."""
         while not self._tables.lock.acquire(timeout=0.1):
             if self.listing:
                 return 0
         file = self._tables.file
         try:
-            return 0 if self._closing or self.position >= until else self._step(hurry=hurry)
+            return 0 if self._closing or self.position >= until else self._step()
         except sqlite3.Error as error:
             damage = error
         finally:
@@ -160,7 +157,7 @@ class Index:
         self._make_anew(file, damage)
         return 0
 
-    def _step(self, *, hurry: bool) -> int:
+    def _step(self) -> int:
         if not self.position:
             return self._list_anew()
         try:
@@ -168,8 +165,7 @@ class Index:
         except EventsGone:
             return self._list_anew()
         position = entries[-1].generation
-        mark = next(_mark_of(each) for each in entries if each.generation == position)
-        self._take_in(entries, position, mark, hurry=hurry)
+        self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))
         return len(entries)
 
     def _list_alone(self) -> None:
@@ -236,15 +232,13 @@ class Index:
         for row, (_, facets) in zip(placed, rows, strict=True):
             self._count(row.row, facets, live=not row.tombstone)
 
-    def _take_in(self, entries: Sequence[LogEntry], position: int, mark: str, *, hurry: bool) -> None:
+    def _take_in(self, entries: Sequence[LogEntry], position: int, mark: str) -> None:
         """Write the graphs of some changes, each as the last one leaves it, or as it is now."""
         last = {self._iris.short(each.graph): each for each in entries if each.graph.startswith(self._iris.root)}
         known = self._tables.rows([*last], self._tables.writer)
         touched: list[Row] = []
         changed: dict[str, tuple[Row, Facets]] = {}
-        for place, (id, entry) in enumerate(last.items(), 1):
-            if not hurry and place % _AT_ONCE == 0:
-                time.sleep(_BREATH)
+        for id, entry in last.items():
             before = known.get(id)
             row, facets = self._now(entry, before)
             if row and before and row.says_as_much_as(before):
