@@ -220,7 +220,7 @@ def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
             f"{rate:,.0f}/s",
             f"{alone.rate:,.0f}/s ours, single",
             f"{rate / alone.rate:.1f}",
-            "",
+            "≥ 5 (decision 18)",
         ),
         ("  most memory it takes beyond what was taken", f"{max(grown):.0f} MB", "", "", "bounded"),
     ]
