@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.fake_apiserver.clusters import Cluster, fake_cluster
 from tests.fake_apiserver.following import FAST
 from tests.fake_apiserver.state import ApiState
 from tests.unit.rendering import BY_NAME, KINDS, around
+from tests.waiting import until
 
 CLUSTER = Path(__file__).parents[2].parent / "shared" / "data" / "cluster"
 OBSERVED = datetime(2026, 11, 27, 21, 53, tzinfo=UTC)
@@ -58,14 +59,6 @@ def exporting(flow: Pipeline, cluster: Cluster) -> Iterator[None]:
         stop.set()
         thread.join(10)
     assert not thread.is_alive()
-
-
-def until(reached: Callable[[], bool], within: float = 20.0) -> None:
-    """Wait until something is so."""
-    deadline = time.monotonic() + within
-    while not reached():
-        assert time.monotonic() < deadline, "it did not come to be"
-        time.sleep(0.02)
 
 
 def relist(state: ApiState) -> None:

@@ -28,6 +28,7 @@ from kg.store import snapshots
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite
 from kg.store.snapshots import Snapshot
+from tests.waiting import until
 
 IRIS = Iris("https://kg.example")
 ROOT = "https://kg.example/id/"
@@ -233,23 +234,16 @@ def test_files_follow_the_store(store: EmbeddedStore, tmp_path: Path) -> None:
     files = Files(store, IRIS, tmp_path / "out", NQUADS, timedelta(milliseconds=20))
     files.start()
     try:
-        _until(files.path.exists)
+        until(files.path.exists)
         first = gzip.decompress(files.path.read_bytes())
         assert read_back(first, NQUADS) == dict(store.export())
         assert not files.write()
         store.apply([GraphWrite(ROOT + "prod/a/pod/z", None, "dump")])
-        _until(lambda: gzip.decompress(files.path.read_bytes()) != first)
+        until(lambda: gzip.decompress(files.path.read_bytes()) != first)
     finally:
         files.stop()
     assert ROOT + "prod/a/pod/z" not in read_back(gzip.decompress(files.path.read_bytes()), NQUADS)
     assert [each.name for each in files.path.parent.iterdir()] == ["drumlin.nq.gz"]
-
-
-def _until(true: object, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_a_directory_that_is_none_is_refused(store: EmbeddedStore, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite, Lines
 from kg.store.reader_answers import Asking, Ended
 from kg.store.readers import Readers
+from tests.waiting import until
 
 JSON = "application/sparql-results+json"
 CSV = "text/csv"
@@ -55,14 +56,6 @@ def put(number: int, size: int) -> GraphWrite:
 def lines(number: int, size: int) -> Lines:
     """Give the lines of a graph."""
     return frozenset(f'<{BASE}n{number}> <https://kg.example/p> "{value}" .' for value in range(size))
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another thread or process does."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)

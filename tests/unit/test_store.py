@@ -6,7 +6,6 @@ import sqlite3
 import subprocess
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +42,7 @@ from tests.store_behaviours import (
     values,
     write,
 )
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -163,14 +163,6 @@ def gathered(store: EmbeddedStore, *asked: list[GraphWrite]) -> list[list[Writte
     for each in [holding, *threads]:
         each.join()
     return found
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something to become true."""
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_a_batch_is_one_commit_and_a_generation_each(store: EmbeddedStore) -> None:

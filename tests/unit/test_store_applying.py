@@ -19,6 +19,7 @@ from kg.store.embedded import EmbeddedStore
 from kg.store.engine import Engine, translated
 from kg.store.protocol import GraphWrite
 from tests.store_behaviours import NOON, A, B, line, remove, values, write
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -137,10 +138,10 @@ def test_the_engine_begins_before_there_is_no_room(store: EmbeddedStore, monkeyp
     monkeypatch.setattr(applying, "LINGER", 60.0)
     applier = store._writer.applier
     store.apply(many(20))
-    time.sleep(2 * applying.SOON)
+    time.sleep(2 * applying.SOON)  # that it does not begin can only be seen by waiting
     assert applier.applied == 0
     store.apply([write(f"{A}{number}", *range(9)) for number in range(9)])
-    _soon(lambda: applier.applied == store.generation)
+    until(lambda: applier.applied == store.generation)
 
 
 def test_a_merge_that_failed_while_the_disk_was_full_is_no_error_later(
@@ -168,25 +169,18 @@ def test_what_was_bulk_loaded_is_merged_once_the_flood_is_over(
     monkeypatch.setattr(Engine, "optimize", lambda _: merged.append(store.generation))
     for number in range(40):
         store.apply([write(f"{A}{number}", 1)])
-    _soon(lambda: store._writer.applier.applied == store.generation)
+    until(lambda: store._writer.applier.applied == store.generation)
     assert not merged
 
-    monkeypatch.setattr(applying, "_QUIET", 0.2)
+    monkeypatch.setattr(applying, "_QUIET", 0.0)
     monkeypatch.setattr(applying, "LOADED", 100)
-    time.sleep(0.2)
     store.apply([write(B, 1)])
-    _soon(lambda: len(merged) == 1)
+    until(lambda: len(merged) == 1)
 
+    monkeypatch.setattr(applying, "_QUIET", 0.2)
     monkeypatch.setattr(applying, "LOADED", 1)
     store.apply(many(40))
-    _soon(lambda: len(merged) == 2)  # with no write after it
-
-
-def _soon(true: Callable[[], bool]) -> None:
-    ends = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
+    until(lambda: len(merged) == 2)  # with no write after it
 
 
 def many(count: int, value: object = 1) -> list[GraphWrite]:
