@@ -7,8 +7,8 @@ the engine, new graphs may be pending for ``LINGER`` seconds. What a killed proc
 (``kg.store.recovery``).
 
 On a disk that is nearly full, nothing is accepted that the engine might have no room for: it then keeps up with every batch. When
-the disk fails the engine all the same, what is in the log stays there: the next who asks (a writer, a reader of the
-engine) has it tried again, and is told why not while that fails.
+the disk fails the engine all the same, what is in the log stays there: it is tried again at once, then by the next who asks (a writer,
+a reader of the engine), who is told why not while that fails.
 """
 
 from __future__ import annotations
@@ -150,12 +150,7 @@ class Applier:
         while (taken := self._next()) is not None:
             error: StoreUnavailable | None = None
             try:
-                try:
-                    self._apply(taken)
-                except (
-                    StoreUnavailable
-                ):  # of a merge that failed RocksDB tells the next who writes, and the disk may be well since
-                    self._apply(taken)
+                self._apply_or_again(taken)
             except StoreUnavailable as failure:
                 error = failure
                 log.warning("engine_behind", error=str(error), statements=self._statements)
@@ -204,6 +199,13 @@ class Applier:
             self.applied = batch.generation
 
     # -- the engine ---------------------------------------------------------------------------------------------------
+    def _apply_or_again(self, taken: Sequence[_Batch]) -> None:
+        """Apply, twice if need be: of a merge that failed RocksDB tells the next who writes, and the disk may be well since."""
+        try:
+            self._apply(taken)
+        except StoreUnavailable:
+            self._apply(taken)
+
     def _apply(self, taken: Sequence[_Batch]) -> None:
         """Make the engine hold what some batches brought, durably. What a failure left half done may be done again."""
         if self._engine.failed:
