@@ -95,7 +95,7 @@ class EmbeddedStore:
 
     def _open(self) -> None:
         shutil.rmtree(self._checkpoints, ignore_errors=True)
-        self._changes = ChangeLog(self.directory / "changes.sqlite")
+        self._changes = ChangeLog(self.log_file)
         self._engine = Engine(self.directory / "quads")
         self._pruning = Pruning(self._changes, self._kept, self._clock)
         self._writer = Writer(self._engine, self._changes, self._recent, self._clock, self._pruning)
@@ -115,6 +115,11 @@ class EmbeddedStore:
             return note.read_text(encoding="utf-8").strip()
         except OSError as error:
             raise StoreUnavailable(f"the store in {self.directory} cannot be used: {error.strerror}") from error
+
+    @property
+    def log_file(self) -> Path:
+        """The change log's file, which other processes may read (``kg.store.log_reader``)."""
+        return self.directory / "changes.sqlite"
 
     @property
     def _checkpoints(self) -> Path:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyoxigraph as ox
 
-from kg.store.changes import SELECT_TEXT, past
 from kg.store.durability import unavailable
 from kg.store.engine import lines_of, translated
+from kg.store.log_reader import SELECT_TEXT, past
 from kg.store.protocol import GraphEntry, Lines, Narrowed
 from kg.store.texts import unpack
 
