@@ -21,6 +21,7 @@ from exporters.retention import Retention
 from kg.errors import InvalidSettings
 from kg.feed import Feed
 from kg.foreign import Graphs
+from kg.index_helper import Helper
 from kg.indexing import Index
 from kg.iris import Iris
 from kg.search import Search
@@ -129,7 +130,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
     resolver = Resolver(store, iris, datasources, catalogue, Intervals())
     ensure(store, settings, iris, catalogue, datasources)
     subgraphs = Subgraphs(store, iris, clock=now)
-    index = Index(store, iris, _index_file(store))
+    index = _index(store, iris)
     graphs = Graphs(store, iris, subgraphs, max_bytes=settings.document_bytes)
     parts = Parts(
         settings,
@@ -187,9 +188,12 @@ def _days(settings: Settings, store: EmbeddedStore | RemoteStore) -> DayCache | 
     return DayCache(store.directory / "series.db", limit) if limit and isinstance(store, EmbeddedStore) else None
 
 
-def _index_file(store: Store) -> Path | None:
-    """Return where the search index is kept: beside the store when that is here."""
-    return store.directory / "search.sqlite" if isinstance(store, EmbeddedStore) else None
+def _index(store: EmbeddedStore | RemoteStore, iris: Iris) -> Index:
+    """Open the search index: beside the store when that is here, where a process can take in the log."""
+    if not isinstance(store, EmbeddedStore):
+        return Index(store, iris, None)
+    file = store.directory / "search.sqlite"
+    return Index(store, iris, file, helper=Helper(store.log_file, file, iris))
 
 
 def _follow(store: Store, index: Index, feed: Feed) -> None:

@@ -270,6 +270,7 @@ class Feed:
             self._woken.clear()
             try:
                 self._follow()
+                self._index.rest()
             except Exception:
                 # The edge of the thread: the feed goes on when the disk does; readers can still read the log.
                 log.exception("feed_failed")
@@ -277,9 +278,10 @@ class Feed:
             self._ending.wait(PAUSE + PER_READER * self.readers if self.readers else UNREAD)
 
     def _follow(self) -> None:
-        """Take in what is new, page by page."""
-        while self._head.generation < self._store.generation and not self._ending.is_set():
-            self._index.catch_up(_PAGE)
+        """Take in what is new, page by page; what comes meanwhile is for the next time."""
+        until = self._store.generation
+        while self._head.generation < until and not self._ending.is_set():
+            self._index.catch_up(_PAGE, helped=True)
             if self._head.generation >= self._index.position:
                 return
             if self.readers:

@@ -94,15 +94,18 @@ class Tables:
     def open(self) -> tuple[int, str]:
         """Open the file, made when absent, and return what ``stand`` was given last; raises ``sqlite3.DatabaseError``."""
         self.writer.execute("PRAGMA journal_mode = WAL")
-        self.writer.execute("PRAGMA synchronous = NORMAL")
+        self.write_along()
         (version,) = self.writer.execute("PRAGMA user_version").fetchone()
         if version not in (0, _FORMAT):
             raise sqlite3.DatabaseError(f"format {version}")
         self.writer.executescript(_SCHEMA)
         self.writer.execute(f"PRAGMA user_version = {_FORMAT}")
         position, mark = self.writer.execute("SELECT position, mark FROM state").fetchone()
-        (self._last,) = self.writer.execute("SELECT coalesce(max(row), 0) FROM entity").fetchone()
         return position, mark
+
+    def write_along(self) -> None:
+        """Prepare to write into a file that is open already, here or elsewhere: what a loss of power takes is taken in again."""
+        self.writer.execute("PRAGMA synchronous = NORMAL")
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
@@ -185,8 +188,8 @@ class Tables:
 
     def place(self, rows: Sequence[Row]) -> list[Row]:
         """Write new rows without making them found (``order`` does); returns them with their numbers."""
-        placed = [Row(*each[:-1], number) for number, each in enumerate(rows, self._last + 1)]
-        self._last += len(placed)
+        (last,) = self.writer.execute("SELECT coalesce(max(row), 0) FROM entity").fetchone()
+        placed = [Row(*each[:-1], number) for number, each in enumerate(rows, last + 1)]
         self.writer.executemany(_INSERT, placed)
         return placed
 
@@ -212,7 +215,6 @@ class Tables:
         self.stand(0, "")
         for name in _ORDERS:
             self.writer.execute(f"DROP INDEX IF EXISTS by_{name}")
-        self._last = 0
 
     def order(self, *, find: bool = False) -> None:
         """Make what orders the rows, and with ``find`` what finds them, where it is not there."""
@@ -234,9 +236,10 @@ def packed(facets: Facets) -> str:
 
 def unpacked(text: str) -> Facets:
     """Return the facets of a row, the same objects for the same values."""
-    return tuple([_kept_once(tuple(values)) for values in msgspec.json.decode(text, type=list[list[str]])])
+    return tuple(map(kept_once, msgspec.json.decode(text, type=Facets)))
 
 
 @lru_cache(maxsize=65_536)
-def _kept_once(values: tuple[str, ...]) -> tuple[str, ...]:
+def kept_once(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values, the same object for the same ones."""
     return values

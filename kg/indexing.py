@@ -21,14 +21,14 @@ from typing import NamedTuple
 import structlog
 
 from kg.errors import EventsGone, StoreUnavailable
-from kg.facets import FIELDS, LIVE, Facets, facts_of, same_facts
-from kg.index_tables import Row, Tables, is_damage, key_of, packed, unpacked
+from kg.facets import FIELDS, LIVE, Facets
+from kg.index_helper import Helper, Lost
+from kg.index_tables import Tables, is_damage, kept_once, unpacked
+from kg.intake import CHUNK, Intake, Taken, mark_of, row_of
 from kg.iris import Iris
 from kg.rdf import Lines
-from kg.store.protocol import GraphEntry, LogEntry, Store
+from kg.store.protocol import GraphEntry, Store
 
-CHUNK = 500
-"""Changes taken in with one transaction."""
 LISTED = 2_000
 """Graphs taken in with one transaction when all are listed."""
 
@@ -48,12 +48,13 @@ class Index:
     ``lines_of`` is to tell what a digest stands for, as long as somebody keeps it: then a graph is not read from the store.
     """
 
-    def __init__(self, store: Store, iris: Iris, path: Path | None) -> None:
+    def __init__(self, store: Store, iris: Iris, path: Path | None, *, helper: Helper | None = None) -> None:
         """Open the index in ``path``, made when absent; None means a temporary one that is removed on ``close``."""
         self.lines_of: Callable[[str], Lines | None] = lambda _: None
         self._store = store
         self._iris = iris
         self._tables = Tables(path)
+        self._helper = helper
         self.facets: dict[int, Facets] = {}
         self.counts: list[Counter[str]] = []
         self.live = 0
@@ -76,6 +77,8 @@ class Index:
 
     def _open_another(self, error: sqlite3.Error) -> None:
         log.warning("search_index_discarded", reason=str(error))
+        if self._helper:
+            self._helper.end()
         self._tables.discard()
         self.position = 0
         self._open()
@@ -90,7 +93,7 @@ class Index:
         if position < self._store.oldest:
             return ""
         entries = self._store.log(position - 1, 1)
-        return _mark_of(entries[0]) if entries else ""
+        return mark_of(entries[0]) if entries else ""
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -128,8 +131,10 @@ class Index:
         self._whole.wait(seconds)
 
     # -- catching up --------------------------------------------------------------------------------------------------
-    def catch_up(self, changes: int | None = None) -> int:
+    def catch_up(self, changes: int | None = None, *, helped: bool = False) -> int:
         """Take in what the log has now beyond ``position``, at most about ``changes``; returns the new position.
+
+        The one thread that is ``helped`` has it done by the helper, where there is one and much to do.
 
         What is written meanwhile is left to the next time, or a question beside many writes would not end. Raises ``StoreUnavailable``
         when the disk does. An index that begins, or that the log does not reach any more, is listed anew: in one go, by one thread, while
@@ -137,19 +142,19 @@ class Index:
         """
         taken, until = 0, self._store.generation
         while self.position < until and (changes is None or taken < changes) and not self.listing:
-            if not (step := self._step_in_turn(until)):
+            if not (step := self._step_in_turn(until, helped=helped)):
                 break
             taken += step
         return self.position
 
-    def _step_in_turn(self, until: int) -> int:
+    def _step_in_turn(self, until: int, *, helped: bool) -> int:
         """Take a step, one thread at a time; none when another one has come as far or begins to list meanwhile, or everything ends."""
         while not self._tables.lock.acquire(timeout=0.1):
             if self.listing:
                 return 0
         file = self._tables.file
         try:
-            return 0 if self._closing or self.position >= until else self._step()
+            return 0 if self._closing or self.position >= until else self._step(until, helped=helped)
         except sqlite3.Error as error:
             damage = error
         finally:
@@ -157,16 +162,37 @@ class Index:
         self._make_anew(file, damage)
         return 0
 
-    def _step(self) -> int:
+    def _step(self, until: int, *, helped: bool) -> int:
         if not self.position:
             return self._list_anew()
+        taken = self._help(self._helper, until) if self._helper and helped else None
+        if taken is None:
+            try:
+                entries = self._store.log(self.position, CHUNK)
+            except EventsGone:
+                return self._list_anew()
+            taken = Intake(self._tables, self._iris, self.lines_of, self._store.read).take_in(
+                entries, self._store.oldest
+            )
+        for row, facets, live in taken.told:
+            self._uncount(row)
+            self._count(row, facets, live=live)
+        self.position = taken.position
+        return taken.changes
+
+    def _help(self, helper: Helper, until: int) -> Taken | None:
         try:
-            entries = self._store.log(self.position, CHUNK)
-        except EventsGone:
-            return self._list_anew()
-        position = entries[-1].generation
-        self._take_in(entries, position, next(_mark_of(each) for each in entries if each.generation == position))
-        return len(entries)
+            return helper.take_in(self.position, until)
+        except Lost as error:
+            log.warning("index_process_lost", reason=str(error))
+            position, _ = self._tables.open()  # it may have taken in what it did not say
+            self._count_anew()
+            return Taken(position, 1, [])
+
+    def rest(self) -> None:
+        """Let the helper go when it had nothing to do for long; for the thread that is helped."""
+        if self._helper:
+            self._helper.rest()
 
     def _list_alone(self) -> None:
         """Take a listing's turn, as a thread of its own that another one waits for."""
@@ -226,59 +252,16 @@ class Index:
             after = page[-1].graph
 
     def _list(self, chunk: Sequence[tuple[GraphEntry, Lines]]) -> None:
-        rows = [self._row(entry, lines) for entry, lines in chunk]
+        rows = [row_of(self._iris, entry, lines) for entry, lines in chunk]
         with self._tables.transaction():
             placed = self._tables.place([row for row, _ in rows])
         for row, (_, facets) in zip(placed, rows, strict=True):
             self._count(row.row, facets, live=not row.tombstone)
 
-    def _take_in(self, entries: Sequence[LogEntry], position: int, mark: str) -> None:
-        """Write the graphs of some changes, each as the last one leaves it, or as it is now."""
-        last = {self._iris.short(each.graph): each for each in entries if each.graph.startswith(self._iris.root)}
-        known = self._tables.rows([*last], self._tables.writer)
-        touched: list[Row] = []
-        changed: dict[str, tuple[Row, Facets]] = {}
-        for id, entry in last.items():
-            before = known.get(id)
-            row, facets = self._now(entry, before)
-            if row and before and row.says_as_much_as(before):
-                touched.append(row)
-            elif row:
-                changed[id] = row, facets
-        with self._tables.transaction():
-            placed = self._tables.put([row for row, _ in changed.values()], {each.row: each for each in known.values()})
-            self._tables.touch(touched)
-            self._tables.forget(self._store.oldest)  # no event tells of it any more
-            self._tables.stand(position, mark)
-        for row in placed:
-            self._uncount(row.row)
-            self._count(row.row, changed[row.id][1], live=not row.tombstone)
-        self.position = position
-
-    def _now(self, entry: LogEntry, known: Row | None) -> tuple[Row | None, Facets]:
-        """Return a graph's row after a change, with facets when it says anything new; of what is gone the feed still knows what it was."""
-        lines = self.lines_of(entry.after) if entry.after else None
-        after = GraphEntry(entry.graph, entry.after or "", entry.owner, entry.generation, entry.at)
-        if lines is None:
-            stored = self._store.read(entry.graph)
-            if stored is None:
-                return known and known._replace(removed=True, words="", generation=entry.generation), ()
-            after, lines = stored.entry, stored.lines
-        before = self.lines_of(known.digest) if known and not known.removed and known.owner == after.owner else None
-        if known and before is not None and same_facts(before, lines):
-            return known._replace(digest=after.digest, generation=after.generation, changed=_time(after)), ()
-        return self._row(after, lines, known.row if known else 0)
-
-    def _row(self, entry: GraphEntry, lines: Lines, number: int = 0) -> tuple[Row, Facets]:
-        id = self._iris.short(entry.graph)
-        facts = facts_of(lines, entry.graph, id, entry.owner)
-        row = Row(id, facts.name, key_of(facts.name), facts.namespace, facts.type, facts.phase, entry.owner, facts.tombstone, False,
-                  packed(facts.facets), facts.words, entry.digest, entry.generation, _time(entry), number)  # fmt: skip
-        return row, facts.facets
-
     def _count(self, row: int, facets: Facets, *, live: bool) -> None:
         if not facets:
             return
+        facets = tuple(map(kept_once, facets))
         self.facets[row] = facets if live else (*facets, ())  # one more than FIELDS marks what is not counted
         if live:
             self.live += 1
@@ -312,12 +295,6 @@ class Index:
         """Close every connection; a listing that is under way ends."""
         self._closing = True
         with self._tables.lock:
+            if self._helper:
+                self._helper.end()
             self._tables.close()
-
-
-def _mark_of(entry: LogEntry) -> str:
-    return f"{entry.at.isoformat()} {entry.graph} {entry.after}"
-
-
-def _time(entry: GraphEntry) -> str:
-    return entry.changed.isoformat()

@@ -8,15 +8,13 @@ import shutil
 import signal
 import socket
 import struct
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from kg import errors
+from kg import errors, processes
 from kg.errors import DrumlinError, QueryRejected, ReaderLost, StoreUnavailable
 from kg.store.delta import Delta
 from kg.store.frames import CHUNK, Frames, frame
@@ -27,10 +25,6 @@ Fate = Literal["", "timeout", "memory", "abandoned", "crash", "worn", "stale", "
 
 _SEND_SECONDS = 10  # an idle reader takes what it is sent at once
 _HEADROOM = 4  # address space over the memory cap: threads' stacks, allocator and files take room that is no memory
-_ROOT = str(Path(errors.__file__).parents[1])
-# Nothing of ours: credentials may be in it. The engine frees and takes many small pieces of memory at a time: without room
-# for them in the allocator's fast lists a query takes half as long again.
-_ENVIRONMENT = {"PYTHONPATH": _ROOT, "PYTHONUTF8": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=500"}
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -50,14 +44,7 @@ class Reader:
         self.listener: object = None  # who is told when it has sent something
         self.reniced = False
         self.arrived = Frames()
-        self.socket, theirs = socket.socketpair()
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own module, no caller's text
-                [sys.executable, *_command(folder, visible, memory)],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                env=_ENVIRONMENT,
-            )
+        self._process, self.socket = processes.start("kg.store.reader_process", *_arguments(folder, visible, memory))
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
         if visible is not None:
             said = {"graphs": sorted(visible.graphs), "prefixes": visible.prefixes}
@@ -192,13 +179,6 @@ def failure(payload: bytes) -> DrumlinError:
     return error
 
 
-def _command(folder: Path, visible: Visible | None, memory: int) -> list[str]:
-    return [
-        "-P",
-        "-m",
-        "kg.store.reader_process",
-        str(folder),
-        f"--parent={os.getpid()}",
-        f"--address-space={memory * _HEADROOM}",
-        *(["--restricted"] if visible is not None else []),
-    ]
+def _arguments(folder: Path, visible: Visible | None, memory: int) -> list[str]:
+    limit = f"--address-space={memory * _HEADROOM}"
+    return [str(folder), limit, *(["--restricted"] if visible is not None else [])]

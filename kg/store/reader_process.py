@@ -8,11 +8,8 @@ when the socket ends. Imports little: it is started for every reader.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
-import os
 import resource
-import signal
 import socket
 import sys
 import time
@@ -22,6 +19,7 @@ from contextlib import suppress
 import pyoxigraph as ox
 
 from kg.errors import DrumlinError
+from kg.processes import end_with
 from kg.store import blanks, frames, querying
 from kg.store.frames import CHUNK, Frames, frame
 from kg.store.querying import Chosen
@@ -30,7 +28,6 @@ _PATIENCE = 0.01  # seconds that a part of a result may wait for more
 _LONG = 0.01  # seconds that a query takes, after which others may have been asked elsewhere
 _DROPPED_AT_ONCE = 1000  # graphs
 _END = frame(b"E")
-_PR_SET_PDEATHSIG = 1
 
 
 class _Reply:
@@ -142,13 +139,6 @@ def restrict(engine: ox.Store, graphs: frozenset[str], prefixes: tuple[str, ...]
         engine.optimize()  # else every scan passes over what was removed
 
 
-def _die_with(parent: int) -> None:
-    """Have this process killed when the thread that started it ends, and now if that is so already."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit("the service that started this reader is gone")
-
-
 def main() -> None:
     """Serve on standard input."""
     options = argparse.ArgumentParser()
@@ -157,8 +147,7 @@ def main() -> None:
     options.add_argument("--address-space", type=int, default=0, help="bytes; 0 for no limit")
     options.add_argument("--restricted", action="store_true", help="the first frame says what may be seen")
     given = options.parse_args()
-    _die_with(given.parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the service ends its readers itself
+    end_with(given.parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if given.address_space:
         resource.setrlimit(resource.RLIMIT_AS, (given.address_space, given.address_space))

@@ -16,6 +16,7 @@ from kg import jsonld, search
 from kg.errors import InvalidInput
 from kg.facets import FIELDS
 from kg.indexing import Index
+from kg.intake import Intake
 from kg.iris import Iris
 from kg.search import Question, Result, Search
 from kg.store.embedded import EmbeddedStore
@@ -359,8 +360,8 @@ def test_many_who_catch_up_at_once_list_nothing_twice(
         for each in waiting:
             each.join()
         assert found.index.position == store.generation
-    taken = found.index._take_in
-    monkeypatch.setattr(found.index, "_take_in", lambda *given: (taken(*given), write())[0])
+    taken = Intake.take_in
+    monkeypatch.setattr(Intake, "take_in", lambda *given: (taken(*given), write())[0])
 
     def write() -> None:
         id = f"prod/z/pod/more{store.generation}"
