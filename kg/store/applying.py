@@ -29,11 +29,15 @@ from kg.store.engine import Engine
 
 ROOM = 400_000
 """Statements that may be pending, about 80 MB of new graphs: 10,000 in one request need not wait for the engine."""
+SCARCE = 20_000
+"""Statements beyond which writers give way to who waits for the engine: else it has to share the processors with them."""
+GIVING_WAY = 0.02
+"""Seconds that a batch of writes is held up then."""
 LOADED = 128
 """From this many new graphs on, they are bulk-loaded."""
-CHUNK = 4000
+CHUNK = 7000
 """Graphs in one bulk load: the engine's memory grows with it."""
-LINGER = 2.0
+LINGER = 4.0
 """Seconds that new graphs may be pending while nobody has needed the engine for ``_ASKED`` seconds: every fourth load or so has what was
 loaded before merged, so the fewer they are, the less is written."""
 FLUSH_BYTES = 8 << 20
@@ -41,10 +45,10 @@ FLUSH_BYTES = 8 << 20
 SOON = 0.1
 """Seconds that any other write may be pending then."""
 _ASKED = 1.0
-_SHARE = 3  # from this part of the room on, no more is waited for: the engine has it before the room is full
+_ENOUGH = 0.6  # of the room: from this on no more is waited for, and the engine has it before the room is full
 _STATEMENT = 1000  # bytes of disk that a statement may take at first
 _SPARE = 1 << 20  # bytes that are left for the files' own needs
-_OPTIMIZE_AFTER = 8 * CHUNK  # graphs that were bulk-loaded: their files slow point queries
+_OPTIMIZE_AFTER = 5 * CHUNK  # graphs that were bulk-loaded: their files slow point queries
 _QUIET = 1.0  # seconds without a bulk load before they are merged, which writes everything anew; in a flood RocksDB keeps them few
 
 log = structlog.get_logger(__name__)
@@ -59,7 +63,7 @@ class _Batch:
 
     generation: int
     graphs: frozenset[str]
-    new: Sequence[str]
+    new: Sequence[bytes]
     rest: Sequence[Change]
     update: str
     statements: int
@@ -75,6 +79,7 @@ class Applier:
         self._moved = threading.Condition()
         self._pending: deque[_Batch] = deque()
         self._statements = 0
+        self._reaching: list[int] = []  # generations that somebody waits for
         self._asked_at = 0.0
         self._error: StoreUnavailable | None = None
         self._again = False
@@ -99,7 +104,7 @@ class Applier:
         with self._moved:
             self._pending.append(batch)
             self._statements += batch.statements
-            if len(self._pending) == 1 or batch.rest or self._statements > ROOM // _SHARE:
+            if len(self._pending) == 1 or batch.rest or self._statements > ROOM * _ENOUGH:
                 self._moved.notify_all()
 
     def make_room(self, changes: Sequence[Change]) -> None:
@@ -107,6 +112,9 @@ class Applier:
 
         Raises ``StoreFull`` when the disk has no room for it, ``StoreUnavailable`` while it fails the engine.
         """
+        if self._reaching and self._statements > SCARCE:
+            with self._moved:
+                self._moved.wait_for(lambda: not self._reaching or self._statements <= SCARCE, GIVING_WAY)
         if self._statements > ROOM or self._error or self._engine.failed:
             self._wait(lambda: self._statements <= ROOM)
         needed = _SPARE + _STATEMENT * _statements(changes)
@@ -120,8 +128,13 @@ class Applier:
     def reach(self, generation: int) -> None:
         """Wait until the engine holds ``generation``. Raises ``StoreUnavailable`` while the disk fails it."""
         self._asked_at = time.monotonic()
-        if self.applied < generation or self._engine.failed:
+        if self.applied >= generation and not self._engine.failed:
+            return
+        self._reaching.append(generation)
+        try:
             self._wait(lambda: self.applied >= generation)
+        finally:
+            self._reaching.remove(generation)
 
     def _wait(self, true: Callable[[], bool]) -> None:
         with self._moved:
@@ -188,7 +201,7 @@ class Applier:
         return self._closed or self._again or (bool(self._pending) and not self._error)
 
     def _urgent(self) -> bool:
-        if self._closed or self._again or self._statements > ROOM // _SHARE:
+        if self._closed or self._again or self._statements > ROOM * _ENOUGH:
             return True
         return time.monotonic() - self._asked_at < _ASKED
 
@@ -252,10 +265,10 @@ def _tidy(work: Callable[[], None]) -> None:
         log.warning("tidying_failed", error=str(error))
 
 
-def write(engine: Engine, new: Sequence[str], update: str) -> None:
+def write(engine: Engine, new: Sequence[bytes], update: str) -> None:
     """Make ``engine`` hold new graphs, each as N-Quads, and what an update of other graphs says, durably."""
     for start in range(0, len(new), CHUNK):
-        engine.load("".join(new[start : start + CHUNK]).encode())
+        engine.load(new[start : start + CHUNK])
     if update:
         engine.update(update)
     engine.sync()

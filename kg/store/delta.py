@@ -90,7 +90,9 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
         blocks.append(f"GRAPH <{change.graph}> {{\n" + "\n".join(lines) + "\n}\n")
 
 
-def nquads(new: Change) -> str:
+def nquads(new: Change) -> bytes:
     """Write a new graph as N-Quads."""
     text = new.text or "\n".join(new.lines or ())
-    return f"{text}\n".replace(" .\n", f" <{new.graph}> .\n")  # no literal holds the end of a line as it is
+    return f"{text}\n".encode().replace(
+        b" .\n", f" <{new.graph}> .\n".encode()
+    )  # no literal holds the end of a line as it is

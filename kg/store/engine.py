@@ -11,7 +11,7 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from kg.errors import InvalidDocument, StoreUnavailable
 from kg.rdf import digest
 from kg.store import blanks
 from kg.store.durability import Wal, unavailable
+from kg.store.piping import piped
 from kg.store.protocol import Lines
 
 _LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
@@ -60,10 +61,10 @@ class Engine:
         with self._writing():
             blanks.replay(self.store, text)
 
-    def load(self, nquads: bytes) -> None:
+    def load(self, nquads: Sequence[bytes]) -> None:
         """Bulk-load quads of new graphs: at once as tables of their own, durable and visible when this returns."""
-        with self._writing():
-            self.store.bulk_load(nquads, format=ox.RdfFormat.N_QUADS)
+        with self._writing(), piped(nquads) as path:
+            self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""

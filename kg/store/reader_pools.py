@@ -23,6 +23,8 @@ SETS = 8
 """Restricted visible sets that have readers at one time; the one not asked for longest gives way."""
 RESTING = 2.0
 """Seconds without a query, after which a reader is let go rather than fed with writes."""
+RESTING_IN_FLOOD = 0.3
+"""The same in a flood of writes."""
 FLOOD = 128 * 1024
 """Bytes of deltas between two looks, beyond which even the last reader is let go: a new one costs less than feeding it."""
 _LISTED = 100  # graphs up to which a restricted caller is answered by the common readers
@@ -97,10 +99,10 @@ class Pools:
 
     def lend(self, reader: Reader, need: int, deadline: float) -> bool:
         """Prepare a free reader for a query that must see ``need``; False when it cannot."""
-        owed = self.deltas.since(reader.generation)
-        if owed is None and reader.generation < need:
+        owed = self.deltas.since(reader.generation) if reader.generation < need else []
+        if owed is None:
             return False
-        reader.begin(deadline, owed or [])
+        reader.begin(deadline, owed)
         return True
 
     def offer(self, pool: Pool, reader: Reader) -> None:
@@ -144,15 +146,15 @@ class Pools:
 
     def rest(self, pool: Pool, now: float) -> None:
         """Let go of readers that nobody has needed lately and that would have to be fed; the one asked last stays, but in a flood."""
-        stay = 1
+        stay, resting = 1, RESTING
         if pool is self.common:
             if self.deltas.told - self._told > FLOOD:
-                self._flood_at, stay = now, 0
+                self._flood_at, stay, resting = now, 0, RESTING_IN_FLOOD
             elif not pool.size and now - self._flood_at > _QUIET:
                 pool.size = 1
             self._told = self.deltas.told
         for reader in sorted(pool.idle, key=lambda each: each.lent)[: len(pool.readers) - stay]:
-            if reader.generation < self.deltas.latest and now - reader.lent > RESTING:
+            if reader.generation < self.deltas.latest and now - reader.lent > resting:
                 pool.size = len(pool.readers) - 1
                 self.forget(pool, reader, "resting")
 

@@ -233,7 +233,11 @@ def _alone(ours: _Side, clients: int, directory: Path) -> _Round:
 
 
 def _settled(*sides: _Side) -> None:
-    """Wait until nobody has anything left to do of what was written before (a table to merge): it is no work of what is measured next."""
+    """Wait until nobody has anything left to do of what was written before: it is no work of what is measured next.
+
+    A table to merge, or what the peer has not synced: the disk would have to write that before what ours syncs.
+    """
+    os.sync()
     idle, ends = 0, time.monotonic() + 60
     while idle < 2 and time.monotonic() < ends:
         before = sum(_cpu(each.pid) for each in sides)

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from kg.errors import QueryRejected, ReaderLost, StoreFull, StoreUnavailable, UnsupportedSyntax
 from kg.store import reader_pools, writer
+from kg.store.delta import Delta
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import GraphWrite, Lines
 from kg.store.reader_answers import Asking, Ended
@@ -61,7 +64,8 @@ def lines(number: int, size: int) -> Lines:
 @pytest.fixture(autouse=True)
 def no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Readers stay, however long a busy machine makes them wait."""
-    monkeypatch.setattr(reader_pools, "RESTING", 1e9)
+    for name in ("RESTING", "RESTING_IN_FLOOD"):
+        monkeypatch.setattr(reader_pools, name, 1e9)
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +355,7 @@ def test_in_a_flood_of_writes_no_reader_is_fed(tmp_path: Path, monkeypatch: pyte
     thread = threading.Thread(target=flood)
     try:
         until(lambda: len(served.readers.pids) == 2)
-        monkeypatch.setattr(reader_pools, "RESTING", 0.0)
+        monkeypatch.setattr(reader_pools, "RESTING_IN_FLOOD", 0.0)
         thread.start()
         until(lambda: not served.readers.pids)
         served.store.apply([put(6001, 3)])
@@ -388,3 +392,17 @@ def test_what_an_earlier_life_left_is_removed(tmp_path: Path) -> None:
         assert not (left / "quads").exists()
     finally:
         served.store.close()
+
+
+def test_who_waits_is_not_held_up_by_what_was_written_since() -> None:
+    """A reader that holds what a query needs answers it at once; what came later it replays when there is time."""
+    pools = reader_pools.Pools(0, 1, lambda _: None, lambda _: None)
+    for generation in range(1, 4):
+        pools.follow(Delta(generation, "INSERT DATA {}", (), bulk=False))
+    owed: list[list[int]] = []
+    reader: Any = SimpleNamespace(
+        generation=2, begin=lambda _, deltas: owed.append([each.generation for each in deltas])
+    )
+    for need in (1, 2, 3):
+        assert pools.lend(reader, need, 9.0)
+    assert owed == [[], [], [3]]

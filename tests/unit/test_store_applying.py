@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -133,15 +134,48 @@ def test_an_engine_that_follows_late_holds_up_writers(store: EmbeddedStore, monk
 
 
 def test_the_engine_begins_before_there_is_no_room(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """New graphs that could wait longer are taken over once a third of the room is full, so that writers need not wait for it."""
+    """New graphs that could wait longer are taken over once much of the room is full, so that writers need not wait for it."""
     monkeypatch.setattr(applying, "ROOM", 300)
     monkeypatch.setattr(applying, "LINGER", 60.0)
     applier = store._writer.applier
     store.apply(many(20))
     time.sleep(2 * applying.SOON)  # that it does not begin can only be seen by waiting
     assert applier.applied == 0
-    store.apply([write(f"{A}{number}", *range(9)) for number in range(9)])
+    store.apply([write(f"{A}{number}", *range(9)) for number in range(18)])
     until(lambda: applier.applied == store.generation)
+
+
+def test_writers_give_way_to_who_waits_for_the_engine(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are held up for a moment each batch while a query waits for much that is pending, but never until it is done."""
+    monkeypatch.setattr(applying, "SCARCE", 5)
+    monkeypatch.setattr(applying, "LINGER", 60.0)
+    monkeypatch.setattr(applying, "GIVING_WAY", 60.0)
+    store.apply(many(9))  # nobody waits for it
+    update, go_on = Engine.update, threading.Event()
+    monkeypatch.setattr(Engine, "update", lambda *given: (go_on.wait(60), update(*given))[1])
+    found: list[object] = []
+    asking = threading.Thread(target=lambda: found.append(store.look_up("SELECT ?s { GRAPH ?s { ?s ?p ?o } }")))
+    asking.start()
+    until(lambda: store._writer.applier._reaching)
+    writing = threading.Thread(target=store.apply, args=([write(A, 1)],))
+    writing.start()
+    writing.join(0.1)
+    assert writing.is_alive()
+    go_on.set()
+    for each in (asking, writing):
+        each.join()
+    assert found
+
+    go_on.clear()
+    monkeypatch.setattr(applying, "GIVING_WAY", 0.05)
+    store.apply(many(9, 2))
+    asking = threading.Thread(target=store.look_up, args=("SELECT ?s { GRAPH ?s { ?s ?p ?o } }",))
+    asking.start()
+    until(lambda: store._writer.applier._reaching)
+    assert store.apply([write(B, 1)])[0].outcome == "created"
+    assert asking.is_alive()
+    go_on.set()
+    asking.join()
 
 
 def test_a_merge_that_failed_while_the_disk_was_full_is_no_error_later(
@@ -197,8 +231,8 @@ def test_a_bulk_load_that_was_cut_is_done_again(store: EmbeddedStore, monkeypatc
     store.optimize()
     load = Engine.load
 
-    def cut(self: Engine, quads: bytes) -> None:
-        if b"p9" in quads:
+    def cut(self: Engine, quads: Sequence[bytes]) -> None:
+        if b"p9" in b"".join(quads):
             raise RuntimeError("killed")
         load(self, quads)
 

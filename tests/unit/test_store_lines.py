@@ -87,7 +87,7 @@ def test_what_passes_the_border_is_taken_by_the_engine_in_both_ways(lines: Lines
         engine = ox.Store()
         change = Change(A, "user", None, "digest", frozenset(), kept)
         if loaded:
-            engine.bulk_load(nquads(change).encode(), format=ox.RdfFormat.N_QUADS)
+            engine.bulk_load(nquads(change), format=ox.RdfFormat.N_QUADS)
         else:
             engine.update(update_text([change]))
         assert lines_of(engine, A) == kept
