@@ -43,9 +43,10 @@ class Helper:
 
         Nobody else may write to the index meanwhile. Raises ``Lost``.
         """
-        self._used = time.monotonic()
-        if until - position < MUCH or self._used < self._not_before:
+        now = time.monotonic()
+        if until - position < MUCH or now < self._not_before:
             return None
+        self._used = now
         try:
             return self._asked(position, until) if self._is_ready() else None
         except (Lost, OSError, msgspec.MsgspecError) as error:

@@ -185,8 +185,9 @@ class Index:
             return helper.take_in(self.position, until)
         except Lost as error:
             log.warning("index_process_lost", reason=str(error))
-            position, _ = self._tables.open()  # it may have taken in what it did not say
-            self._count_anew()
+            position, _ = self._tables.open()
+            if position != self.position:  # it has taken in what it did not say
+                self._count_anew()
             return Taken(position, 1, [])
 
     def rest(self) -> None:

@@ -9,16 +9,15 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 
 import msgspec
 import structlog
 
 from kg.errors import QueryRejected, StoreUnavailable
+from kg.processes import ENVIRONMENT
 from kg.store.scratch_process import Job, Outcome
 
 SPARES = 1
-_ROOT = Path(__file__).resolve().parents[2]
 
 log = structlog.get_logger(__name__)
 
@@ -57,11 +56,11 @@ class Evaluators:
 
 def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "kg.store.scratch_process"],
+        [sys.executable, "-P", "-m", "kg.store.scratch_process"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        cwd=_ROOT,
+        env=ENVIRONMENT,
     )
 
 

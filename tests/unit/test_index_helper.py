@@ -166,6 +166,8 @@ def test_the_process_goes_when_it_is_not_needed(
     index.rest()
     assert alive(process)
     monkeypatch.setattr(index_helper, "REST", 0.0)
+    write(store, pod(1, "Other"))
+    index.catch_up(helped=True)  # too little to ask for
     index.rest()
     assert not alive(process)
     until(lambda: caught_up_by_helper(store, index))
