@@ -59,17 +59,16 @@ def main() -> None:
     end_with(given.parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel = socket.socket(fileno=0)
-    log, tables, iris = LogReader(given.log), Tables(given.index), Iris(given.base)
-    tables.write_along()
-    channel.sendall(frame(b"E"))
     try:
-        _serve(channel, log, tables, iris)
+        _serve(channel, LogReader(given.log), Tables(given.index), Iris(given.base))
     except Exception as error:  # noqa: BLE001 - the edge of the process: it is told, and the service does it itself
         channel.sendall(frame(b"X", f"{type(error).__name__}: {error}".encode()))
 
 
 def _serve(channel: socket.socket, log: LogReader, tables: Tables, iris: Iris) -> None:
     arrived = Frames()
+    tables.write_along()
+    channel.sendall(frame(b"E"))
     while data := channel.recv(PART):
         arrived.feed(data)
         while (found := arrived.next()) is not None:

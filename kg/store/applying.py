@@ -3,8 +3,8 @@
 A write is done once it stands in the log (``kg.store.writer``): that is one sync, and no wait for the engine, which takes ten times as
 long for a new graph. Who needs what the engine holds waits for the generation in question (``reach``), and writers wait while too much
 is pending. Several batches are applied as one, and many new graphs are bulk-loaded, at half the cost of an update; so while nobody needs
-the engine, new graphs may be pending for ``LINGER`` seconds. What a killed process did not apply is applied when the store is opened
-(``kg.store.recovery``).
+the engine, new graphs may be pending for ``LINGER`` seconds, and while somebody does, writers give way a little. What a killed process
+did not apply is applied when the store is opened (``kg.store.recovery``).
 
 On a disk that is nearly full, nothing is accepted that the engine might have no room for: it then keeps up with every batch. When
 the disk fails the engine all the same, what is in the log stays there: it is tried again at once, then by the next who asks (a writer,
