@@ -18,10 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from kg.errors import StoreUnavailable
-from kg.store.log_reader import LogReader, log_entry
+from kg.store.log_reader import LogReader, json_of, log_entry
 from kg.store.protocol import LogEntry
 from kg.store.texts import pack
 
@@ -115,7 +113,7 @@ class ChangeLog(LogReader):
     def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert many rows with one statement each thousand: after each, another thread may take Python's lock."""
         for start in range(0, len(rows), _ROWS):
-            self._writer.execute(statement, (_json(rows[start : start + _ROWS]),))
+            self._writer.execute(statement, (json_of(rows[start : start + _ROWS]),))
 
     def _insert_texts(self, found: Sequence[tuple[LogEntry, str | None]]) -> None:
         """Insert many texts with one statement each thousand, cut out of one value that holds them all."""
@@ -127,7 +125,7 @@ class ChangeLog(LogReader):
                     piece = pack(text)
                     rows.append((entry.graph, entry.after, len(packed) + 1, len(piece)))
                     packed += piece
-            self._writer.execute(_INSERT_TEXTS, (_json(rows), packed))
+            self._writer.execute(_INSERT_TEXTS, (json_of(rows), packed))
 
     def take_back(self, settled: int) -> None:
         """Forget what came after ``settled``: the entries are again what the log before says."""
@@ -179,10 +177,6 @@ class ChangeLog(LogReader):
         """Close both connections."""
         super().close()
         self._writer.close()
-
-
-def _json(rows: Sequence[tuple[Any, ...]]) -> str:
-    return msgspec.json.encode(rows).decode()
 
 
 def _row(change: LogEntry) -> tuple[Any, ...]:

@@ -91,8 +91,6 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
 
 
 def nquads(new: Change) -> bytes:
-    """Write a new graph as N-Quads."""
+    """Write a new graph as N-Quads: no literal holds the end of a line as it is."""
     text = new.text or "\n".join(new.lines or ())
-    return f"{text}\n".encode().replace(
-        b" .\n", f" <{new.graph}> .\n".encode()
-    )  # no literal holds the end of a line as it is
+    return f"{text}\n".encode().replace(b" .\n", f" <{new.graph}> .\n".encode())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -23,14 +23,9 @@ from kg.store.texts import unpack
 _CACHE = 16 << 20  # bytes of the log that are kept in memory for reading: about 10,000 graphs
 
 _SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
-_SELECT_WITH_TEXT = """
-SELECT graph, graphs.digest, owner, generation, changed, packed
-FROM graphs LEFT JOIN texts USING (graph, digest) WHERE graph = ?
-"""
-_SELECT_ALL_WITH_TEXT = """
-SELECT graph, graphs.digest, owner, generation, changed, packed
-FROM graphs LEFT JOIN texts USING (graph, digest) WHERE graph IN (SELECT value FROM json_each(?))
-"""
+_WITH_TEXT = "SELECT graph, graphs.digest, owner, generation, changed, packed FROM graphs LEFT JOIN texts USING (graph, digest)"
+_SELECT_STORED = f"{_WITH_TEXT} WHERE graph = ?"
+_SELECT_ALL_STORED = f"{_WITH_TEXT} WHERE graph IN (SELECT value FROM json_each(?))"
 SELECT_TEXT = "SELECT packed FROM graphs JOIN texts USING (graph, digest) WHERE graph = ?"
 """The packed text of a graph, if it is there and of the digest that is recorded."""
 _SELECT_MANY = """
@@ -93,15 +88,12 @@ class LogReader:
 
     def stored(self, graph: str) -> tuple[GraphEntry, Lines | None] | None:
         """Return what is recorded about one graph, and what it holds if its text is there."""
-        rows = self._read(_SELECT_WITH_TEXT, (graph,))
-        if not rows:
-            return None
-        return _entry(rows[0]), None if rows[0][5] is None else unpack(rows[0][5])
+        rows = self._read(_SELECT_STORED, (graph,))
+        return _stored(rows[0]) if rows else None
 
     def stored_of(self, graphs: Iterable[str]) -> dict[str, tuple[GraphEntry, Lines | None]]:
         """Return what ``stored`` does of many, by graph; those that do not exist are absent."""
-        found = self._read(_SELECT_ALL_WITH_TEXT, (_json(graphs),))
-        return {row[0]: (_entry(row), None if row[5] is None else unpack(row[5])) for row in found}
+        return {row[0]: _stored(row) for row in self._read(_SELECT_ALL_STORED, (json_of(list(graphs)),))}
 
     def lines(self, graph: str) -> Lines | None:
         """Return what a graph holds, None when its text is not there."""
@@ -110,7 +102,7 @@ class LogReader:
 
     def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
         """Return what is recorded about some graphs, by graph; those that do not exist are absent."""
-        ((found,),) = self._read(_SELECT_MANY, (_json(graphs),))
+        ((found,),) = self._read(_SELECT_MANY, (json_of(list(graphs)),))
         return {row[0]: _entry(row) for row in msgspec.json.decode(found)}
 
     def entries(self, *, owner: str | None, prefix: str, after: str, limit: int | None) -> list[GraphEntry]:
@@ -177,8 +169,13 @@ def _entry(row: tuple[Any, ...]) -> GraphEntry:
     return GraphEntry(row[0], row[1], row[2], row[3], datetime.fromisoformat(row[4]))
 
 
-def _json(graphs: Iterable[str]) -> str:
-    return msgspec.json.encode(list(graphs)).decode()
+def json_of(rows: Sequence[Any]) -> str:
+    """Return values as the text that SQLite reads them from (``json_each``)."""
+    return msgspec.json.encode(rows).decode()
+
+
+def _stored(row: tuple[Any, ...]) -> tuple[GraphEntry, Lines | None]:
+    return _entry(row), None if row[5] is None else unpack(row[5])
 
 
 def log_entry(row: tuple[Any, ...]) -> LogEntry:
