@@ -176,7 +176,7 @@ class Index:
             )
         for row, facets, live in taken.told:
             self._uncount(row)
-            self._count(row, facets, live=live)
+            self._count(row, tuple(map(kept_once, facets)), live=live)
         self.position = taken.position
         return taken.changes
 
@@ -262,7 +262,6 @@ class Index:
     def _count(self, row: int, facets: Facets, *, live: bool) -> None:
         if not facets:
             return
-        facets = tuple(map(kept_once, facets))
         self.facets[row] = facets if live else (*facets, ())  # one more than FIELDS marks what is not counted
         if live:
             self.live += 1
