@@ -190,7 +190,7 @@ def test_a_damaged_index_takes_the_process_along(store: EmbeddedStore, index: In
 
 
 BEGINNING = """
-import sys, time
+import sys
 from pathlib import Path
 from kg import index_helper
 from kg.index_helper import Helper
@@ -200,14 +200,14 @@ index_helper.MUCH = 1
 helper = Helper(Path(sys.argv[1]), Path(sys.argv[2]), Iris("https://kg.example"))
 helper.take_in(0, 5)
 print(helper._process.pid, flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
 
 
 def test_the_process_dies_with_the_service(store: EmbeddedStore, index: Index) -> None:
     """``kill -9`` leaves nobody who writes into an index that the next life has opened."""
     command = [sys.executable, "-c", BEGINNING, str(store.log_file), str(store.directory / "search.sqlite")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as service:
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as service:
         assert service.stdout
         process = int(service.stdout.readline())
         assert alive(process)
