@@ -23,9 +23,11 @@ from kg.store.texts import unpack
 _CACHE = 16 << 20  # bytes of the log that are kept in memory for reading: about 10,000 graphs
 
 _SELECT_ENTRY = "SELECT graph, digest, owner, generation, changed FROM graphs WHERE graph = ?"
-_WITH_TEXT = "SELECT graph, graphs.digest, owner, generation, changed, packed FROM graphs LEFT JOIN texts USING (graph, digest)"
+_WITH_TEXT = (
+    "SELECT graph, graphs.digest, owner, generation, changed, packed FROM graphs LEFT JOIN texts USING (graph, digest)"
+)
 _SELECT_STORED = f"{_WITH_TEXT} WHERE graph = ?"
-_SELECT_ALL_STORED = f"{_WITH_TEXT} WHERE graph IN (SELECT value FROM json_each(?))"
+_SELECT_ALL_STORED = f"{_WITH_TEXT} WHERE graph IN (SELECT value FROM json_each(?))"  # noqa: S608 - constants
 SELECT_TEXT = "SELECT packed FROM graphs JOIN texts USING (graph, digest) WHERE graph = ?"
 """The packed text of a graph, if it is there and of the digest that is recorded."""
 _SELECT_MANY = """
