@@ -10,7 +10,7 @@ import re
 from urllib.parse import urljoin
 
 from kg.sparql import gate, subselects
-from kg.sparql.lexer import Token, tokens
+from kg.sparql.lexer import Token, outermost
 from kg.store.protocol import Dataset, Visible
 from kg.store.querying import Chosen
 
@@ -42,9 +42,7 @@ def from_clauses(query: str, base: str | None) -> tuple[tuple[str, ...], tuple[s
     prefixes: dict[str, str] = {}
     found: dict[bool, list[str]] = {False: [], True: []}
     seen: list[Token] = []
-    for token in tokens(query):
-        if token.text == "{":
-            break
+    for token in outermost(query):  # a template, or an expression that is selected, may stand before FROM
         words = [each.text for each in seen[-2:]]
         if token.kind == "iri" and words[-1:] == ["BASE"]:
             base = _resolved(token.text, base)

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from kg.errors import QueryRejected
 from kg.rdf import PREFIXES
-from kg.sparql.lexer import WORDS, Token, rejected, tokens
+from kg.sparql.lexer import BRACKETS, WORDS, Token, outermost, rejected, tokens
 from kg.sparql.skeleton import skeleton
 
 Form = Literal["select", "ask", "construct", "describe", "update"]
@@ -30,7 +30,6 @@ MAX_PATTERNS = 100
 
 _QUERIES = {"SELECT": "select", "ASK": "ask", "CONSTRUCT": "construct", "DESCRIBE": "describe"}
 _UPDATES = frozenset({"LOAD", "CLEAR", "DROP", "CREATE", "ADD", "MOVE", "COPY", "INSERT", "DELETE", "WITH"})
-_CLOSING = {"{": "}", "(": ")", "[": "]", "<<": ">>", "{|": "|}"}
 _SIGNS = "+ - * / | ^ ! = != < > <= >= && || ?"
 _PATTERNS = "UNION OPTIONAL LATERAL MINUS FILTER BIND GRAPH EXISTS NOT IN AS VALUES"
 _OPERATORS = frozenset(_SIGNS.split()) | frozenset(_PATTERNS.split())
@@ -99,13 +98,7 @@ def names_dataset(text: str) -> bool:
     """Tell whether a query that passed the gate chooses its graphs itself (FROM)."""
     if "FROM" not in text.upper():
         return False
-    depth = 0
-    for token in tokens(text):
-        if token.kind == "sign":
-            depth += (token.text in _CLOSING) - (token.text in _CLOSING.values())
-        elif depth == 0 and token.kind == "word" and token.text == "FROM":
-            return True
-    return False
+    return any(token.kind == "word" and token.text == "FROM" for token in outermost(text))
 
 
 @dataclass(slots=True)
@@ -229,9 +222,9 @@ class _Scan:
     # -- brackets and operators -----------------------------------------------------------------------------------------
     def _sign(self, token: Token) -> None:
         sign = token.text
-        if sign in _CLOSING:
+        if sign in BRACKETS:
             self._opens(token)
-        elif sign in _CLOSING.values():
+        elif sign in BRACKETS.values():
             self._closes(token)
         elif sign in (".", ";", ",") or (sign == "/" and self.role != "expression"):
             self.patterns += self.role in ("group", "props", "list")
@@ -266,7 +259,7 @@ class _Scan:
         return "list" if outer in ("group", "props", "list") and not keyword else "expression"
 
     def _closes(self, token: Token) -> None:
-        if not self.open or _CLOSING[self.open[-1].token.text] != token.text:
+        if not self.open or BRACKETS[self.open[-1].token.text] != token.text:
             raise self._rejected(f"{token.text!r} closes nothing", token)
         self.lists -= self.open.pop().role == "list"
 

@@ -60,6 +60,10 @@ LOAD CLEAR DROP CREATE ADD MOVE COPY TO INTO INSERT DELETE DATA WITH USING DEFAU
 WORDS = frozenset(_WORDS.split())
 """Every bare word of SPARQL 1.2 (https://www.w3.org/TR/sparql12-query/) and Update, in upper case."""
 
+BRACKETS = {"{": "}", "(": ")", "[": "]", "<<": ">>", "{|": "|}"}
+"""What opens, and what closes it."""
+_CLOSING = frozenset(BRACKETS.values())
+
 
 class Token(NamedTuple):
     """One token; ``text`` of a word is in upper case. ``kind`` is the group's name above."""
@@ -86,6 +90,18 @@ def tokens(text: str) -> Iterator[Token]:
             yield Token(kind, match[0], match.start(), match["prefix"] or "")
     if position != len(text):
         raise rejected("the text cannot be read", text, position, text[position : position + 10])
+
+
+def outermost(text: str) -> Iterator[Token]:
+    """Cut a text that passed the gate into those tokens that stand in no bracket."""
+    depth = 0
+    for token in tokens(text):
+        if token.kind == "sign" and token.text in BRACKETS:
+            depth += 1
+        elif token.kind == "sign" and token.text in _CLOSING:
+            depth -= 1
+        elif depth == 0:
+            yield token
 
 
 def place(text: str, position: int) -> tuple[int, int]:

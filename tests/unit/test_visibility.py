@@ -166,6 +166,9 @@ FORMS = {
     "VALUES": f"SELECT ?s {{ VALUES ?g {{ <{HIDDEN}> <{SEEN}> }} GRAPH ?g {{ ?s <{Q}> ?o }} }}",
     "FROM": f"SELECT ?s FROM <{HIDDEN}> FROM <{SEEN}> {{ ?s <{Q}> ?o }}",
     "FROM NAMED": f"SELECT ?g FROM NAMED <{HIDDEN}> FROM NAMED <{SEEN}> {{ GRAPH ?g {{ ?s <{Q}> ?o }} }}",
+    "CONSTRUCT FROM": f"CONSTRUCT {{ ?s ?p ?o }} FROM <{HIDDEN}> FROM <{SEEN}> WHERE {{ ?s ?p ?o }}",
+    "CONSTRUCT FROM, short": f"CONSTRUCT FROM <{HIDDEN}> FROM <{SEEN}> WHERE {{ ?s ?p ?o }}",
+    "EXISTS selected, FROM": f"SELECT ?s (EXISTS {{ ?s <{Q}> 1 }} AS ?e) FROM <{HIDDEN}> FROM <{SEEN}> {{ ?s <{Q}> ?o }}",
     "DESCRIBE FROM": f"DESCRIBE <{HIDDEN}> FROM <{HIDDEN}> FROM <{SEEN}>",
 }
 PARAMETERS = {
@@ -225,6 +228,8 @@ def test_restricted_sets_are_bounded(restricted: Restricted, monkeypatch: pytest
         ("DESCRIBE <http://x/a> FROM <http://x/\\u0041>", (("http://x/A",), ())),
         ("SELECT * { ?s ?p 'FROM <http://x/a>' }", ((), ())),
         ("CONSTRUCT WHERE { ?s ?p ?o }", ((), ())),
+        ("CONSTRUCT { ?s ?p [] } FROM <http://x/a> WHERE { ?s ?p ?o }", (("http://x/a",), ())),
+        ("SELECT (EXISTS { ?s ?p <http://x/b> } AS ?e) FROM NAMED <http://x/a> { }", ((), ("http://x/a",))),
     ],
 )
 def test_from_clauses_are_read_as_the_engine_does(
