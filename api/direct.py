@@ -32,7 +32,6 @@ from kg.neighbourhood import Following
 
 _PREFIX = "/subgraph/"
 _ROUTE = "/subgraph/{id:path}"
-_BYTES_OF_LINE = 128  # about what writing a statement costs, as a document's size
 _AROUND = Following()
 
 Asked = Mapping[bytes, bytes]
@@ -99,7 +98,7 @@ class Direct:
         if not at_once(parts.store, name, 0):
             return await run_in_threadpool(subgraph.represent, parts, id, wanted)
         found = subgraph.find(parts, id, wanted)
-        if not at_once(parts.store, name, _BYTES_OF_LINE * len(found.subgraph.lines)):
+        if not at_once(parts.store, name, len(found.subgraph.text)):
             return await run_in_threadpool(subgraph.render, parts, found, wanted)
         return subgraph.render(parts, found, wanted)
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from api.compression import VARIES
 from kg import framing, jsonld, rdf
 from kg.neighbourhood import Neighbourhood
-from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
+from kg.rdf import JSONLD, NQUADS, NTRIPLES, TRIG, Lines, Syntax
 from kg.subgraphs import Subgraph
 
 CONTEXT_LINK = f'<{jsonld.CONTEXT_IRI}>; rel="http://www.w3.org/ns/json-ld#context"; type="application/ld+json"'
@@ -52,11 +52,13 @@ def _content_type(media_type: str) -> bytes:
     return f"{media_type}{'; charset=utf-8' if media_type.startswith('text/') else ''}".encode()
 
 
-def write_graph(lines: Lines, iri: str, syntax: Syntax) -> bytes:
-    """Write one graph as ``syntax``; JSON-LD is compacted with our context."""
+def write_graph(text: str, iri: str, syntax: Syntax) -> bytes:
+    """Write one graph (``kg.rdf.text_of``) as ``syntax``; JSON-LD is compacted with our context."""
     if syntax is JSONLD:
-        return pretty(jsonld.compact(lines, iri))
-    return rdf.serialize(lines, syntax, graph=iri)
+        return _indented(jsonld.write(text, iri).encode())
+    if syntax is NTRIPLES:
+        return f"{text}\n".encode() if text else b""
+    return rdf.serialize(rdf.lines_in(text), syntax, graph=iri)
 
 
 def write_graphs(graphs: Iterable[tuple[str, Lines]], syntax: Syntax) -> bytes:
@@ -70,15 +72,16 @@ def write_graphs(graphs: Iterable[tuple[str, Lines]], syntax: Syntax) -> bytes:
 
 def named_graph(name: str, lines: Lines) -> dict[str, Any]:
     """Return one graph as a member of a JSON-LD document's ``@graph``."""
-    document = jsonld.compact(lines, name)
-    del document["@context"]
-    included = document.pop("@included", [])
-    return {"id": name, "@graph": [document, *included]}
+    return {"id": name, "@graph": [msgspec.Raw(each.encode()) for each in jsonld.nodes(lines, name)]}
 
 
 def pretty(document: Mapping[str, Any]) -> bytes:
     """Write JSON for programs and people alike."""
-    return msgspec.json.format(msgspec.json.encode(document), indent=2)
+    return _indented(msgspec.json.encode(document))
+
+
+def _indented(document: bytes) -> bytes:
+    return msgspec.json.format(document, indent=2)
 
 
 def etag(digest: str, syntax: Syntax, *, weak: bool = False) -> str:

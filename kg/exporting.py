@@ -7,7 +7,7 @@ graphs, so it is for reading; the others are read back by ``graphs_of`` as they 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -85,7 +85,8 @@ def written(graphs: Iterable[tuple[str, Lines]], syntax: Syntax, frame: str | No
     return _with_prefixes(graphs, syntax)
 
 
-Shape = Callable[[str, Lines], list[dict[str, Any]]]
+Documents = Sequence[Mapping[str, Any] | msgspec.Raw]
+Shape = Callable[[str, Lines], Documents]
 """What makes the documents of one graph."""
 
 
@@ -103,7 +104,7 @@ def shaped(frame: str) -> Shape:
 
     kinds = {EACH: None, "Workload": WORKLOAD_KINDS}.get(frame, {frame})
 
-    def shape(graph: str, lines: Lines) -> list[dict[str, Any]]:
+    def shape(graph: str, lines: Lines) -> Documents:
         kind = _kind(graph, lines)
         if own is None and kinds is not None and kind not in kinds:
             return []
@@ -136,11 +137,8 @@ def _members(document: dict[str, Any]) -> list[dict[str, Any]]:
     return members
 
 
-def _flat(graph: str, lines: Lines) -> list[dict[str, Any]]:
-    document = jsonld.compact(lines, graph)
-    del document["@context"]
-    included = document.pop("@included", [])
-    return [document, *included]
+def _flat(graph: str, lines: Lines) -> list[msgspec.Raw]:
+    return [msgspec.Raw(each.encode()) for each in jsonld.nodes(lines, graph)]
 
 
 def _jsonld(graphs: Iterable[tuple[str, Lines]], shape: Shape) -> Iterator[bytes]:

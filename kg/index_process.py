@@ -40,10 +40,10 @@ def answer(log: LogReader, tables: Tables, iris: Iris, asked: Asked) -> Taken:
     def read(graph: str) -> StoredGraph | None:
         if graph not in held:
             return None
-        entry, lines = held[graph]
-        if lines is None:
+        entry, text = held[graph]
+        if text is None:
             raise KeyError(graph)
-        return StoredGraph(entry, lines)
+        return StoredGraph(entry, text)
 
     return Intake(tables, iris, lambda _: None, read).take_in(entries, log.pruned() + 1)
 

@@ -20,6 +20,8 @@ from functools import cache, lru_cache, partial
 from importlib.resources import files
 from typing import Any
 
+import msgspec
+
 from kg.errors import InvalidDocument
 from kg.rdf import Lines, Term, in_order, unescape
 
@@ -34,8 +36,10 @@ _TYPED = f"{_RDF_TYPE} <"
 _XSD = "http://www.w3.org/2001/XMLSchema#"
 
 
-_Fact = tuple[str, Any, Callable[[str], Any] | None]
-"""What a statement says that leads to no other node: the term ("" for a class), and its value, or the text that the third makes one of."""
+_Fact = tuple[str, str]
+"""What a statement says that leads to no other node: the term (``type`` for a class), and its value as JSON."""
+_Content = dict[str, str | list[str]]
+"""What a node says by its terms: one value or several, as JSON."""
 _SHORT = 256  # characters of a statement that is remembered: labels and states, and no annotation
 
 
@@ -99,37 +103,39 @@ class _Context:
             return term, key.coercion
         return self.compact_iri(name) if name.startswith(self.vocab) else name, None
 
-    def _literal(self, predicate: str, suffix: str) -> tuple[str, Callable[[str], Any] | None]:
-        """Return the term that a predicate is written as, and what writes the text of literals that end so (None: as it is)."""
+    def _literal(self, predicate: str, suffix: str) -> tuple[str, Callable[[str], Any]]:
+        """Return the term that a predicate is written as, and what makes a JSON value of the text of literals that end so."""
         term, coercion = self._term(predicate)
         if suffix[:1] == "@":
             return term, partial(_object, "@language", suffix[1:])
         datatype = suffix[3:-1] or _XSD + "string"
         if coercion is None and datatype == _XSD + "string":
-            return term, None
+            return term, str
         if coercion is None or coercion != datatype:
             return term, partial(_object, "@type", datatype)
-        return term, _NATIVE.get(datatype)
+        return term, _NATIVE.get(datatype, str)
 
     def read_fact(self, said: str) -> _Fact:
         """Read what a line says of its subject, where that is a literal or a class."""
         predicate, _, value = said[:-2].partition(" ")
         if value[0] != '"':
-            return "", self.compact_iri(value[1:-1]), None
+            return "type", f'"{self.compact_iri(value[1:-1])}"'
         end = value.rfind('"')
-        term, write = self.literal(predicate, value[end + 1 :])
+        term, read = self.literal(predicate, value[end + 1 :])
         text = value[1:end]
-        if "\\" in text:
-            text = unescape(text)
-        return (term, text, write) if write is None or isinstance(write, partial) else (term, write(text), None)
+        return term, _json(read(unescape(text) if "\\" in text else text))
 
-    def order(self, terms: Iterable[str]) -> Sequence[str]:
-        """Put terms into the context's order, names first among those that it does not have."""
+    def order(self, terms: Iterable[str]) -> Sequence[tuple[str, str, bool]]:
+        """Put terms into the context's order, names first among those that it does not have.
+
+        Returns each with the text that begins its member of an object, and whether its values are a list even when there is one.
+        """
         given = tuple(terms)
         return self._known_order(given) if len(given) <= _USUAL else self._ordered(given)
 
-    def _ordered(self, terms: tuple[str, ...]) -> Sequence[str]:
-        return sorted(terms, key=lambda term: (self.key(term).order, term != "name", term))
+    def _ordered(self, terms: tuple[str, ...]) -> Sequence[tuple[str, str, bool]]:
+        ordered = sorted(terms, key=lambda term: (term != "type", self.key(term).order, term != "name", term))
+        return [(term, f"{_json(term)}:", term in self.sets) for term in ordered]
 
     def _vocabulary_name(self, iri: str) -> str:
         """Write the value of a term of type ``@vocab``: without the vocabulary's IRI where that means the same."""
@@ -284,23 +290,43 @@ _ESCAPES = {code: f"\\u{code:04X}" for code in [*range(0x20), 0x7F, 0xFFFE, 0xFF
 
 
 def compact(graph: Iterable[str], root: str) -> dict[str, Any]:
-    """Write a graph as one nested document around ``root``, in the context's terms and order.
+    """Return a graph as one nested document around ``root``: what ``write`` writes, to go on with."""
+    document: dict[str, Any] = msgspec.json.decode(_document(nodes(graph, root)))
+    return document
+
+
+def write(text: str, root: str) -> str:
+    """Write a graph (``kg.rdf.text_of``) as one nested document around ``root``, in the context's terms and order.
 
     A part that is named by another part stands inside it, once; whatever ``root`` does not lead to is listed under
     ``@included``, so nothing is lost: parsing the result gives the same lines (tests hold it to that).
     """
-    writer = _Writer(_context(), in_order(graph))
-    document: dict[str, Any] = {"@context": CONTEXT_IRI, **writer.node(f"<{root}>")}
-    if left := [name for name in writer.facts if name not in writer.written]:
-        document["@included"] = [writer.node(name) for name in left if name not in writer.written]
-    return document
+    return _document(_nodes(text.split("\n") if text else (), root))
+
+
+def nodes(graph: Iterable[str], root: str) -> list[str]:
+    """Write a graph as the nodes that stand in no other: ``root`` first, then whatever it does not lead to."""
+    return _nodes(in_order(graph), root)
+
+
+def _nodes(ordered: Iterable[str], root: str) -> list[str]:
+    writer = _Writer(_context(), ordered)
+    first = writer.node(f"<{root}>")
+    left = [name for name in writer.facts if name not in writer.written]
+    return [first, *(writer.node(name) for name in left if name not in writer.written)]
+
+
+def _document(nodes: Sequence[str]) -> str:
+    first, *others = nodes
+    included = f',"@included":[{",".join(others)}]' if others else ""
+    return f'{{"@context":"{CONTEXT_IRI}",{first[1:-1]}{included}}}'
 
 
 class _Writer:
-    """Writes nodes, which are named as N-Triples has them.
+    """Writes nodes, which are named as N-Triples has them, as JSON on one line.
 
     Of each subject it has the ``facts``, which end there, and the ``links``, which name another node; ``incoming`` are the links that the
-    context reverses, by what they name.
+    context reverses, by what they name. A document in between would take as long again.
     """
 
     def __init__(self, context: _Context, ordered: Iterable[str]) -> None:
@@ -326,37 +352,46 @@ class _Writer:
             if predicate in reversed_:
                 self.incoming.setdefault(value, []).append((predicate, name))
 
-    def node(self, name: str) -> dict[str, Any]:
+    def node(self, name: str) -> str:
         """Write one node with what is nested in it."""
-        self.written.add(name)
-        context = self.context
-        content: dict[str, Any] = {}
-        types: list[str] = []
+        nodes, written, told, link = self.facts, self.written, self.reversed_, self.context.link
+        written.add(name)
         reverse = self._reverse(name) if name in self.incoming else {}
-        for term, value, write in self.facts.get(name, ()):
-            if not term:
-                types.append(value)
-            elif term in content:
-                _add(content, term, value if write is None else write(value))
+        content: _Content = {}
+        for term, value in nodes.get(name, ()):
+            if term in content:
+                _add(content, term, value)
             else:
-                content[term] = value if write is None else write(value)
+                content[term] = value
         for predicate, other in self.links.get(name, ()):
-            if self.reversed_ and (name, predicate, other) in self.reversed_:
+            if told and (name, predicate, other) in told:
                 continue
-            term, coercion = context.link(predicate)
-            _add(content, term, self._link(other, coercion))
+            term, coercion = link(predicate)
+            if (
+                other in nodes and other not in written
+            ):  # a part stands where it is named first, later there is its name
+                value = self.node(other)
+            elif coercion == "@id" and other[0] == "<":
+                value = f'"{other[1:-1]}"'
+            else:
+                value = self._named(other, coercion)
+            if term in content:
+                _add(content, term, value)
+            else:
+                content[term] = value
         content.update(reverse)
-        document: dict[str, Any] = {"id": _plain(name)}
-        if types:
-            document["type"] = types[0] if len(types) == 1 else types
-        for term in context.order(content):
-            value = content[term]
-            document[term] = [value] if term in context.sets and type(value) is not list else value
-        return document
+        members = [f'"id":"{_plain(name)}"']
+        for term, key, is_set in self.context.order(content):
+            said = content[term]
+            if isinstance(said, str):
+                members.append(f"{key}[{said}]" if is_set else f"{key}{said}")
+            else:
+                members.append(f"{key}[{','.join(said)}]")
+        return f"{{{','.join(members)}}}"
 
-    def _reverse(self, name: str) -> dict[str, Any]:
+    def _reverse(self, name: str) -> _Content:
         """Take in the parts that point here by a predicate which the context reverses (``runs``)."""
-        found: dict[str, Any] = {}
+        found: _Content = {}
         for predicate, other in self.incoming[name]:
             if other not in self.written and other != name:
                 self.reversed_.add((other, predicate, name))
@@ -364,24 +399,26 @@ class _Writer:
                 _add(found, term, self.node(other))
         return found
 
-    def _link(self, name: str, coercion: str | None) -> Any:
-        """Write a part where it is named first; whatever else by its name, in the short form that the term allows."""
-        if name in self.facts and name not in self.written:
-            return self.node(name)
+    def _named(self, name: str, coercion: str | None) -> str:
+        """Write a node's name, in the short form that the term allows."""
         plain = _plain(name)
         if coercion == "@id":
-            return plain
-        return self.context.vocabulary_name(plain) if coercion == "@vocab" else {"id": plain}
+            return f'"{plain}"'
+        return f'"{self.context.vocabulary_name(plain)}"' if coercion == "@vocab" else f'{{"id":"{plain}"}}'
 
 
-def _add(content: dict[str, Any], term: str, value: Any) -> None:
+def _add(content: _Content, term: str, value: str) -> None:
     """Give a term one more value; several make a list."""
     if term not in content:
         content[term] = value
-    elif type(held := content[term]) is list:
-        held.append(value)
-    else:
+    elif isinstance(held := content[term], str):
         content[term] = [held, value]
+    else:
+        held.append(value)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _plain(name: str) -> str:

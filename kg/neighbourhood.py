@@ -45,7 +45,7 @@ def neighbourhood(store: Store, iris: Iris, start: StoredGraph, following: Follo
     left_out: set[str] = set()
     edge = [start]
     notes = store.read(iris.notes(start.entry.graph)) if following.notes else None
-    if notes is not None and not is_tombstone(notes.lines, notes.entry.graph):
+    if notes is not None and not is_tombstone(notes, notes.entry.graph):
         found[notes.entry.graph] = notes
     for _ in range(following.depth):
         reached: list[StoredGraph] = []

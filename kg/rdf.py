@@ -261,6 +261,11 @@ def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:
         yield f"{line[:-1]}{name}\n".encode()
 
 
+def lines_in(text: str) -> Lines:
+    """Return the lines of a graph's text (``text_of``)."""
+    return Ordered(text.split("\n")) if text else frozenset()
+
+
 def digest(lines: Iterable[str]) -> str:
     """Return the digest of a graph: 128 bits of BLAKE2b over its sorted lines, in hex."""
     return digest_of(text_of(lines))

@@ -47,11 +47,33 @@ def check_owner(owner: str) -> None:
 class Subgraph:
     """The graph of one entity as it is stored."""
 
-    iri: str
-    lines: Lines
-    digest: str
-    owner: str
+    stored: StoredGraph
     tombstone: bool
+
+    @property
+    def iri(self) -> str:
+        """The entity's IRI, which is its graph's."""
+        return self.stored.entry.graph
+
+    @property
+    def digest(self) -> str:
+        """What tells this content from any other."""
+        return self.stored.entry.digest
+
+    @property
+    def owner(self) -> str:
+        """Who may write it."""
+        return self.stored.entry.owner
+
+    @property
+    def text(self) -> str:
+        """What it says, as one text (``kg.rdf.text_of``)."""
+        return self.stored.text
+
+    @property
+    def lines(self) -> Lines:
+        """What it says."""
+        return self.stored.lines
 
 
 class Subgraphs:
@@ -75,10 +97,10 @@ class Subgraphs:
             raise ResourceNotFound(
                 f"there is no {self._iris.short(iri)}", hint="list what there is: GET /subgraphs", detail={"id": iri}
             )
-        gone = is_tombstone(stored.lines, iri)
+        gone = is_tombstone(stored, iri)
         if gone and not allow_gone:
             raise ResourceGone(f"{self._iris.short(iri)} was deleted; its tombstone remains", detail={"id": iri})
-        return Subgraph(iri, stored.lines, stored.entry.digest, stored.entry.owner, gone)
+        return Subgraph(stored, gone)
 
     def around(self, id: str, following: Following) -> Neighbourhood:
         """Return the graph of an id or IRI with those that it is linked to; raises what ``read`` raises."""
@@ -91,7 +113,7 @@ class Subgraphs:
     def live_entry(self, id: str) -> GraphEntry | None:
         """Return what is recorded about a graph that exists and is no tombstone."""
         stored = self._store.read(self._iris.expand(id))
-        return stored.entry if stored and not is_tombstone(stored.lines, stored.entry.graph) else None
+        return stored.entry if stored and not is_tombstone(stored, stored.entry.graph) else None
 
     def exists(self, id: str) -> bool:
         """Tell whether there is such a graph, tombstones included."""
@@ -215,7 +237,7 @@ class Subgraphs:
 
     def _tombstone(self, iri: str) -> StoredGraph | None:
         stored = self._store.read(iri)
-        return stored if stored and is_tombstone(stored.lines, iri) else None
+        return stored if stored and is_tombstone(stored, iri) else None
 
 
 def _told(written: Written) -> Written:

@@ -7,6 +7,7 @@ Apart from ``subgraphs`` because both deleters need it: the exporters' pipeline 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Container
 from datetime import UTC, datetime
 
 from kg.jsonld import NAMESPACE
@@ -23,8 +24,8 @@ _DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
 _KEPT = frozenset(f"<{NAMESPACE}{name}>" for name in ("name", "namespace", "cluster", "managedBy"))
 
 
-def is_tombstone(lines: Lines, graph: str) -> bool:
-    """Tell whether ``lines`` are the graph of a deleted entity."""
+def is_tombstone(lines: Container[str], graph: str) -> bool:
+    """Tell whether ``lines``, or the stored graph that has them, are the graph of a deleted entity."""
     return f"<{graph}> {_TYPE} {_TOMBSTONE} ." in lines
 
 

@@ -206,7 +206,7 @@ def render(service: Parts, read: Found, wanted: Wish) -> Response:
     if matches(wanted.known, tag):
         return Whole(status_code=304, headers=headers)
     if found is None:
-        return Whole(write_graph(subgraph.lines, subgraph.iri, syntax), media_type=media_type, headers=headers)
+        return Whole(write_graph(subgraph.text, subgraph.iri, syntax), media_type=media_type, headers=headers)
     return neighbours(found, syntax, media_type, headers, wanted.frame)
 
 
@@ -376,7 +376,7 @@ def _written(service: Parts, iri: str, written: Written, reply: Reply) -> Respon
         return Whole(status_code=status, headers={**headers, "ETag": etag(written.digest or "", reply.syntax)})
     shown = headers_of(now, etag(now.digest, reply.syntax), _links(service, now, reply.media_type))
     return Whole(
-        write_graph(now.lines, iri, reply.syntax),
+        write_graph(now.text, iri, reply.syntax),
         201 if status == 201 else 200,
         headers={**shown, **headers, "Content-Location": address},
         media_type=reply.media_type,

@@ -159,8 +159,8 @@ class EmbeddedStore:
         found = self._changes.stored(graph)
         if found is None:
             return None
-        entry, lines = found
-        return StoredGraph(entry, self._lines(entry) if lines is None else lines)
+        entry, text = found
+        return StoredGraph(entry, text_of(self._lines(entry)) if text is None else text)
 
     def _lines(self, entry: GraphEntry) -> Lines:
         lines = self._recent.get(entry.digest)

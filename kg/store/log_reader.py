@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kg.errors import EventsGone, StoreUnavailable
+from kg.rdf import lines_in
 from kg.store.durability import unavailable
 from kg.store.protocol import GraphEntry, Lines, LogEntry
 from kg.store.texts import unpack
@@ -88,19 +89,19 @@ class LogReader:
         rows = self._read(_SELECT_ENTRY, (graph,))
         return _entry(rows[0]) if rows else None
 
-    def stored(self, graph: str) -> tuple[GraphEntry, Lines | None] | None:
-        """Return what is recorded about one graph, and what it holds if its text is there."""
+    def stored(self, graph: str) -> tuple[GraphEntry, str | None] | None:
+        """Return what is recorded about one graph, and its text if it is there."""
         rows = self._read(_SELECT_STORED, (graph,))
         return _stored(rows[0]) if rows else None
 
-    def stored_of(self, graphs: Iterable[str]) -> dict[str, tuple[GraphEntry, Lines | None]]:
+    def stored_of(self, graphs: Iterable[str]) -> dict[str, tuple[GraphEntry, str | None]]:
         """Return what ``stored`` does of many, by graph; those that do not exist are absent."""
         return {row[0]: _stored(row) for row in self._read(_SELECT_ALL_STORED, (json_of(list(graphs)),))}
 
     def lines(self, graph: str) -> Lines | None:
         """Return what a graph holds, None when its text is not there."""
         rows = self._read(SELECT_TEXT, (graph,))
-        return unpack(rows[0][0]) if rows else None
+        return lines_in(unpack(rows[0][0])) if rows else None
 
     def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
         """Return what is recorded about some graphs, by graph; those that do not exist are absent."""
@@ -176,7 +177,7 @@ def json_of(rows: Sequence[Any]) -> str:
     return msgspec.json.encode(rows).decode()
 
 
-def _stored(row: tuple[Any, ...]) -> tuple[GraphEntry, Lines | None]:
+def _stored(row: tuple[Any, ...]) -> tuple[GraphEntry, str | None]:
     return _entry(row), None if row[5] is None else unpack(row[5])
 
 

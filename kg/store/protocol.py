@@ -24,7 +24,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import cached_property
 from typing import Literal, Protocol
+
+from kg.rdf import lines_in
 
 Lines = frozenset[str]
 """Canonical N-Triples statements of one graph: ``<s> <p> "o" .`` each, no line end, no blank node under ``{base}/id/``."""
@@ -81,12 +84,21 @@ class GraphEntry:
     changed: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredGraph:
-    """One graph with its content."""
+    """One graph with its content, a text (``kg.rdf.text_of``) of which the lines are made when they are asked for."""
 
     entry: GraphEntry
-    lines: Lines
+    text: str
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Its statements."""
+        return lines_in(self.text)
+
+    def __contains__(self, line: object) -> bool:
+        """Tell whether it has a statement, without taking it apart: no line ends within a literal."""
+        return f"\n{line}\n" in f"\n{self.text}\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from kg.errors import InvalidDocument, StoreUnavailable, TooLarge
-from kg.rdf import digest, is_iri
+from kg.rdf import digest, is_iri, text_of
 from kg.servers import StoreSettings
 from kg.sparql.dataset import choose
 from kg.store import blanks, remote_querying
@@ -224,7 +224,7 @@ class RemoteStore:
                 return None
             lines = self._lines(stored, graph)
             if digest(lines) == entry.digest:
-                return StoredGraph(entry, lines)
+                return StoredGraph(entry, text_of(lines))
             if time.monotonic() > deadline:
                 raise _altered(graph, self.engine)
             time.sleep(0.05)  # it is being written

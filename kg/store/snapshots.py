@@ -15,6 +15,7 @@ from typing import Any
 
 import pyoxigraph as ox
 
+from kg.rdf import lines_in
 from kg.store.durability import unavailable
 from kg.store.engine import lines_of, translated
 from kg.store.log_reader import SELECT_TEXT, past
@@ -93,7 +94,7 @@ class Snapshot:
     def text(self, graph: str) -> Lines | None:
         """Return what the text beside a graph's entry says that it holds; None when there is none of its digest."""
         (row,) = [*self._rows(SELECT_TEXT, (graph,))] or [(None,)]
-        return None if row[0] is None else unpack(row[0])
+        return None if row[0] is None else lines_in(unpack(row[0]))
 
     def names(self) -> Iterator[str]:
         """Yield the graphs that the engine has."""

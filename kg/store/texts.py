@@ -11,9 +11,6 @@ import zlib
 
 import zstandard
 
-from kg.rdf import Ordered
-from kg.store.protocol import Lines
-
 _LEVEL = 1
 _DEFLATED = b"\x78"
 
@@ -34,8 +31,7 @@ def pack(text: str) -> bytes:
     return _own.pack(text.encode())
 
 
-def unpack(packed: bytes) -> Lines:
-    """Return the lines of the text that ``pack`` was given."""
+def unpack(packed: bytes) -> str:
+    """Return the text that ``pack`` was given."""
     read = zlib.decompress if packed.startswith(_DEFLATED) else _own.unpack
-    text = read(packed).decode()
-    return Ordered(text.split("\n")) if text else frozenset()
+    return read(packed).decode()

@@ -176,6 +176,18 @@ def test_compacting_any_graph_loses_nothing(statements: list[tuple[str, str, str
     assert _canonical(again) == _canonical(lines)
 
 
+@given(st.text(), st.sampled_from(["", "@en", f"^^<{XSD}dateTime>", "^^<http://x.example/t>"]))
+def test_what_is_written_is_json_whatever_a_literal_holds(text: str, suffix: str) -> None:
+    """The text is put together from pieces, and reads as the document that it is."""
+    name = "https://kg.example/id/domain/a"
+    graph = f"<{name}> <{jsonld.NAMESPACE}name> {jsonld.literal(text)}{suffix} ."
+    written = jsonld.write(graph, name)
+
+    assert json.loads(written) == jsonld.compact([graph], name)
+    said = json.loads(written)["name"]
+    assert (said["@value"] if suffix else said) == text
+
+
 def _canonical(lines: Lines) -> set[str]:
     dataset = ox.Dataset(ox.parse("\n".join(lines).encode(), format=ox.RdfFormat.N_QUADS))
     dataset.canonicalize(ox.CanonicalizationAlgorithm.RDFC_1_0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import zlib
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,11 @@ from hypothesis import strategies as st
 
 from kg.checking import check
 from kg.iris import Iris
-from kg.rdf import text_of
+from kg.rdf import lines_in, text_of
 from kg.store import writer
 from kg.store.embedded import EmbeddedStore
 from kg.store.engine import Engine
-from kg.store.protocol import GraphWrite, Lines
+from kg.store.protocol import GraphEntry, GraphWrite, Lines, StoredGraph
 from kg.store.texts import pack, unpack
 
 BASE = "https://kg.example"
@@ -79,8 +80,19 @@ def spoil(directory: Path, statement: str) -> None:
 def test_a_packed_graph_is_the_same_graph(lines: Lines) -> None:
     """Whatever lines are packed come back, from what an earlier version packed too, and their order makes no difference."""
     text = text_of(lines)
-    assert unpack(pack(text)) == unpack(zlib.compress(text.encode())) == lines  # stores of before hold it deflated
+    assert unpack(pack(text)) == unpack(zlib.compress(text.encode())) == text  # stores of before hold it deflated
+    assert lines_in(text) == lines
     assert text_of(frozenset(sorted(lines, reverse=True))) == text
+
+
+@given(st.frozensets(st.text("ab", min_size=1)), st.text("ab", min_size=1))
+def test_a_stored_graph_has_its_lines_and_no_parts_of_them(lines: Lines, line: str) -> None:
+    """What is looked for in the text is a whole line."""
+    entry = GraphEntry("https://kg.example/id/x", "", "user", 1, datetime.now(UTC))
+    stored = StoredGraph(entry, text_of(lines))
+
+    assert stored.lines == lines
+    assert (line in stored) == (line in lines)
 
 
 def test_graphs_are_read_without_the_engine(directory: Path, reads: list[str]) -> None:
