@@ -140,6 +140,7 @@ def run_server(
     parts: Any, host: str, port: int, stop: threading.Event | None = None, listening: Callable[[], None] | None = None
 ) -> None:
     """Run the HTTP server in this thread until a signal, or until ``stop`` is set; ``listening`` is called once it answers."""
+    import uvloop
     from granian.constants import HTTPModes, Interfaces
     from granian.log import LogLevels
     from granian.server.embed import Server
@@ -181,7 +182,7 @@ def run_server(
 
     _collect_seldom()
     _allow_descriptors()
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 def _allow_descriptors() -> None:
