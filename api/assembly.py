@@ -193,7 +193,7 @@ def _index(store: EmbeddedStore | RemoteStore, iris: Iris) -> Index:
     if not isinstance(store, EmbeddedStore):
         return Index(store, iris, None)
     file = store.directory / "search.sqlite"
-    return Index(store, iris, file, helper=Helper(store.log_file, file, iris))
+    return Index(store, iris, file, helper=Helper(store.log_file, file, iris, store.has_changed))
 
 
 def _follow(store: Store, index: Index, feed: Feed) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ MUCH = 100
 """Changes from which on it is worth while to have them taken in elsewhere."""
 REST = 30.0
 """Seconds without work after which the process ends."""
-_ANSWER = 5.0  # seconds that an answer may take: questions wait meanwhile
+_ANSWER = 20.0  # seconds that an answer may take, for it may be of 10,000 graphs that were written as one: questions wait meanwhile
 _AGAIN = 60.0  # seconds after a failure before another process is begun
 
 
@@ -28,10 +29,14 @@ class Lost(Exception):
 
 
 class Helper:
-    """Takes changes of the log in the file ``log`` into the index in the file ``index``, for one thread: the process ends with that."""
+    """Takes changes of the log in the file ``log`` into the index in the file ``index``, for one thread: the process ends with that.
 
-    def __init__(self, log: Path, index: Path, iris: Iris) -> None:
+    ``has_changed`` tells whether there are so many changes after a generation.
+    """
+
+    def __init__(self, log: Path, index: Path, iris: Iris, has_changed: Callable[[int, int], bool]) -> None:
         self._arguments = (str(log), str(index), iris.base)
+        self._has_changed = has_changed
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self._arrived = Frames()
@@ -44,7 +49,7 @@ class Helper:
         Nobody else may write to the index meanwhile. Raises ``Lost``.
         """
         now = time.monotonic()
-        if until - position < MUCH or now < self._not_before:
+        if now < self._not_before or not self._has_changed(position, MUCH):
             return None
         self._used = now
         try:

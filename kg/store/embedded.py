@@ -215,6 +215,10 @@ class EmbeddedStore:
         """Return changes of generations greater than ``since``, oldest first, whole generations only; see ``Store.log``."""
         return self._changes.log(since, self.generation, limit)
 
+    def has_changed(self, since: int, changes: int) -> bool:
+        """Tell whether there are at least so many changes of graphs after a generation."""
+        return self._changes.has_changed(since, changes)
+
     def keep_log_after(self, needed: Callable[[], int]) -> None:
         """Keep what the log tells beyond the generation that ``needed`` returns, however old it is."""
         self._pruning.needed = needed

@@ -127,6 +127,10 @@ class LogReader:
             )
         return found
 
+    def has_changed(self, since: int, changes: int) -> bool:
+        """Tell whether there are at least so many changes of graphs after a generation."""
+        return bool(self._read("SELECT 1 FROM log WHERE generation > ? LIMIT 1 OFFSET ?", (since, changes - 1)))
+
     def _whole(self, since: int, until: int, limit: int) -> list[LogEntry]:
         rows = self._read(_SELECT_LOG, (since, until, limit + 1))
         if len(rows) <= limit:

@@ -48,7 +48,7 @@ def index(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ind
 def index_of(store: EmbeddedStore) -> Index:
     """Open an index that may be helped."""
     file = store.directory / "search.sqlite"
-    return Index(store, IRIS, file, helper=Helper(store.log_file, file, IRIS))
+    return Index(store, IRIS, file, helper=Helper(store.log_file, file, IRIS, store.has_changed))
 
 
 def write(store: EmbeddedStore, *writes: GraphWrite) -> None:
@@ -113,6 +113,17 @@ def test_what_the_process_takes_in_is_what_the_service_would(store: EmbeddedStor
     write(store, pod(7, "Late"))
     index.catch_up()
     assert same_as_anew(store, index)
+
+
+def test_it_is_graphs_that_are_counted_and_not_writes(store: EmbeddedStore, index: Index) -> None:
+    """Many graphs that were written as one are much; one that is written is not."""
+    position = index.position
+    store.apply([pod(0, "Alone")])
+    assert helper(index).take_in(position, store.generation) is None
+    store.apply([pod(number, "Together") for number in range(1, 4)])
+    taken = helper(index).take_in(position, store.generation)
+    assert taken
+    assert (taken.position, taken.changes) == (store.generation, 4)
 
 
 @pytest.mark.parametrize("fault", ["killed", "unheard", "stopped", "no text", "no index"])
@@ -197,7 +208,7 @@ from kg.index_helper import Helper
 from kg.iris import Iris
 
 index_helper.MUCH = 1
-helper = Helper(Path(sys.argv[1]), Path(sys.argv[2]), Iris("https://kg.example"))
+helper = Helper(Path(sys.argv[1]), Path(sys.argv[2]), Iris("https://kg.example"), lambda *_: True)
 helper.take_in(0, 5)
 print(helper._process.pid, flush=True)
 sys.stdin.read()
