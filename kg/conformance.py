@@ -13,7 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 from kg.rdf import TURTLE, parse
@@ -79,17 +79,35 @@ class _Demands:
             elif each.check not in self._checks:
                 self._checks.append(each.check)
 
+    def of(self, predicates: frozenset[str]) -> _Plan | None:
+        """Return what is to be looked at in a thing of which these predicates are said; None when one that is needed is not."""
+        if not self._needed <= predicates:
+            return None
+        return _Plan(
+            [(predicate, most) for predicate, most in self._most.items() if predicate in predicates],
+            [(predicate, test) for predicate, test in self._tests if predicate in predicates],
+            self._checks,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What things are held to of which the same predicates are said: how many values there may be, what each fits, and the rest."""
+
+    most: Sequence[tuple[str, int]]
+    tests: Sequence[tuple[str, _Value]]
+    checks: Sequence[_Check]
+
     def met(self, subject: str, said: Values, facts: Facts) -> bool:
         """Tell whether ``subject``, of which ``facts`` has ``said``, surely is as demanded."""
-        if not self._needed <= said.keys():
-            return False
-        for predicate, most in self._most.items():
-            if predicate in said and len(said[predicate]) > most:
+        for predicate, most in self.most:
+            if len(said[predicate]) > most:
                 return False
-        for predicate, test in self._tests:
-            if predicate in said and not all(map(test, said[predicate])):
-                return False
-        return _passes(self._checks, subject, facts)
+        for predicate, test in self.tests:
+            for value in said[predicate]:
+                if not test(value):
+                    return False
+        return _passes(self.checks, subject, facts)
 
 
 def _passes(checks: Iterable[_Check], subject: str, facts: Facts) -> bool:
@@ -112,6 +130,7 @@ class Conformance:
         self._by_predicate: dict[str, list[_Check]] = {}
         self._tests: dict[str, list[_Value]] = {}  # what most values are held to, apart: it is most of the work
         self._most: dict[str, int] = {}
+        self._plans = lru_cache(1024)(self._planned)  # things of a class are told of alike
         for name, shape in self._shapes.items():
             self._aim(name, shape)
 
@@ -121,19 +140,20 @@ class Conformance:
 
     def proves(self, facts: Facts) -> bool:
         """Tell whether ``facts`` surely conform: all values fit, every literal is well-formed and no term is a blank node."""
-        most, by_predicate, by_class = self._most, self._by_predicate, self._by_class
         for subject, said in facts.items():
-            if _SUBCLASS in said:
-                return False
-            for predicate, values in said.items():
-                if predicate in most and len(values) > most[predicate]:
-                    return False
-                if predicate in by_predicate and not _passes(by_predicate[predicate], subject, facts):
-                    return False
-            for kind in said.get(TYPE, ()):
-                if kind in by_class and not by_class[kind].met(subject, said, facts):
+            for plan in self._plans(frozenset(said), tuple(said.get(TYPE, ()))):
+                if plan is None or not plan.met(subject, said, facts):
                     return False
         return True
+
+    def _planned(self, predicates: frozenset[str], kinds: Sequence[str]) -> Sequence[_Plan | None]:
+        """Return what a thing of some classes is held to; None among it when it surely is not as demanded."""
+        if _SUBCLASS in predicates:
+            return [None]
+        most = [(each, self._most[each]) for each in predicates if each in self._most]
+        checks = [check for each in predicates for check in self._by_predicate.get(each, ())]
+        demands = [self._by_class[kind].of(predicates) for kind in kinds if kind in self._by_class]
+        return [_Plan(most, (), checks), *demands]
 
     # -- compiling ----------------------------------------------------------------------------------------------------
     def _aim(self, name: str, shape: Values) -> None:

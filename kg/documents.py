@@ -48,6 +48,12 @@ class _Term:
     reverse: bool
     write: _Writer
 
+    def told(self, other: str) -> _Told | None:
+        """Return the statement that a node makes with ``other``; a literal is the subject of none."""
+        if not self.reverse:
+            return "", f" {self.predicate} {other} ."
+        return (f"{other} {self.predicate} ", " .") if other[0] == "<" else None
+
 
 def triples(data: bytes) -> Lines | None:
     """Read N-Triples as lines in the form of the engine, or return None where that is not certain."""
@@ -111,28 +117,42 @@ class _Reading:
             if name == "id":
                 continue
             values = value if type(value) is list else (value,)
-            if not (self._types(subject, values) if name == "type" else self._values(subject, name, values, depth)):
+            if not values and name != "type" and _term(name) is None:
                 return None
+            for each in values:
+                kind = type(each)
+                if kind is dict:
+                    told = self._part(name, each, depth)
+                elif kind is str or kind is int or kind is bool:
+                    told = _known_value(name, each) if kind is not str or len(each) <= _SHORT else _value(name, each)
+                else:
+                    return None
+                if told is None:
+                    return None
+                self.found.append(f"{told[0]}{subject}{told[1]}")
         return subject
 
-    def _types(self, subject: str, values: Any) -> bool:
-        for each in values:
-            if type(each) is not str or each in _context() or not _is_name(each):
-                return False
-            self.found.append(f"{subject} {_TYPE} <{jsonld.NAMESPACE}{each}> .")
-        return True
+    def _part(self, name: str, document: dict[str, Any], depth: int) -> _Told | None:
+        term = None if name == "type" else _term(name)
+        other = term and self.node(document, depth + 1)
+        return term.told(other) if term and other else None
 
-    def _values(self, subject: str, name: str, values: Any, depth: int) -> bool:
-        term = _term(name)
-        if term is None:
-            return False
-        for each in values:
-            other = self.node(each, depth + 1) if type(each) is dict else term.write(each)
-            if other is None or (term.reverse and other[0] != "<"):
-                return False
-            first, last = (other, subject) if term.reverse else (subject, other)
-            self.found.append(f"{first} {term.predicate} {last} .")
-        return True
+
+_Told = tuple[str, str]
+"""A statement that a key and its value make of a node: what stands before the node, and what behind it."""
+
+
+def _value(name: str, value: Any) -> _Told | None:
+    if name == "type":
+        if type(value) is not str or value in _context() or not _is_name(value):
+            return None
+        return "", f" {_TYPE} <{jsonld.NAMESPACE}{value}> ."
+    term = _term(name)
+    other = term and term.write(value)
+    return term.told(other) if term and other else None
+
+
+_known_value = lru_cache(maxsize=16_384, typed=True)(_value)  # what documents say of their things is much the same
 
 
 # -- the context ----------------------------------------------------------------------------------------------------------
