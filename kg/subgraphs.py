@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
+
+import msgspec
 
 from kg import documents, inlining, rdf
 from kg.errors import (
@@ -43,8 +44,7 @@ def check_owner(owner: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Subgraph:
+class Subgraph(msgspec.Struct, frozen=True):
     """The graph of one entity as it is stored."""
 
     stored: StoredGraph

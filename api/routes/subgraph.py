@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Annotated
 from urllib.parse import quote, unquote
 
+import msgspec
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
@@ -120,8 +121,7 @@ def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None
     return id, wanted
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a client wants to see of an entity."""
 
     syntax: str | None
@@ -174,8 +174,7 @@ def represent(service: Parts, id: str, wanted: Wish) -> Response:
     return render(service, find(service, id, wanted), wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A graph, and the syntax in which it is wanted."""
 
     subgraph: Subgraph

@@ -23,11 +23,11 @@ from itertools import chain
 import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
-from kg.store.delta import Change, nquads, update_text
+from kg.store.delta import Change, New, news, update_text
 from kg.store.durability import full
 from kg.store.engine import Engine
 
-ROOM = 400_000
+ROOM = 600_000
 """Statements that may be pending, about 80 MB of new graphs: 10,000 in one request need not wait for the engine."""
 SCARCE = 20_000
 """Statements beyond which writers give way to who waits for the engine: else it has to share the processors with them."""
@@ -56,14 +56,11 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """What the writer changed, up to ``generation``: new graphs as N-Quads, the ``rest``, and all as an update, unless it is to be loaded.
-
-    The quads are written when the writer gives them: to write thousands at once would hold up every other thread.
-    """
+    """What the writer changed, up to ``generation``: new graphs, the ``rest``, and all as an update, unless it is to be loaded."""
 
     generation: int
     graphs: frozenset[str]
-    new: Sequence[bytes]
+    new: Sequence[New]
     rest: Sequence[Change]
     update: str
     statements: int
@@ -98,7 +95,7 @@ class Applier:
     def give(self, generation: int, changes: Sequence[Change], update: str) -> None:
         """Have a batch applied that the log holds, after those given before; ``update`` says it as text, unless it is to be loaded."""
         graphs = frozenset(each.graph for each in changes)
-        new = [nquads(each) for each in changes if each.loadable]
+        new = news(changes)
         rest = [each for each in changes if not each.loadable]
         batch = _Batch(generation, graphs, new, rest, update, _statements(changes))
         with self._moved:
@@ -265,8 +262,8 @@ def _tidy(work: Callable[[], None]) -> None:
         log.warning("tidying_failed", error=str(error))
 
 
-def write(engine: Engine, new: Sequence[bytes], update: str) -> None:
-    """Make ``engine`` hold new graphs, each as N-Quads, and what an update of other graphs says, durably."""
+def write(engine: Engine, new: Sequence[New], update: str) -> None:
+    """Make ``engine`` hold new graphs and what an update of other graphs says, durably."""
     for start in range(0, len(new), CHUNK):
         engine.load(new[start : start + CHUNK])
     if update:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from kg.store import blanks
 from kg.store.protocol import Lines
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
 
     ``blank`` is False when neither surely has a blank node; ``text`` is what it shall hold as one (``kg.rdf.text_of``), if made.
@@ -90,7 +91,17 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
         blocks.append(f"GRAPH <{change.graph}> {{\n" + "\n".join(lines) + "\n}\n")
 
 
-def nquads(new: Change) -> bytes:
-    """Write a new graph as N-Quads: no literal holds the end of a line as it is."""
-    text = new.text or "\n".join(new.lines or ())
-    return f"{text}\n".encode().replace(b" .\n", f" <{new.graph}> .\n".encode())
+class New(NamedTuple):
+    """A new graph that may be bulk-loaded, and its text (``kg.rdf.text_of``)."""
+
+    graph: str
+    text: str
+
+    def nquads(self) -> bytes:
+        """Write it as N-Quads: no literal holds the end of a line as it is."""
+        return f"{self.text}\n".encode().replace(b" .\n", f" <{self.graph}> .\n".encode())
+
+
+def news(changes: Iterable[Change]) -> list[New]:
+    """Return those changes that may be bulk-loaded, without what else is known of them."""
+    return [New(each.graph, each.text or "\n".join(each.lines or ())) for each in changes if each.loadable]

@@ -20,6 +20,7 @@ import pyoxigraph as ox
 from kg.errors import InvalidDocument, StoreUnavailable
 from kg.rdf import digest
 from kg.store import blanks
+from kg.store.delta import New
 from kg.store.durability import Wal, unavailable
 from kg.store.piping import piped
 from kg.store.protocol import Lines
@@ -61,9 +62,9 @@ class Engine:
         with self._writing():
             blanks.replay(self.store, text)
 
-    def load(self, nquads: Sequence[bytes]) -> None:
-        """Bulk-load quads of new graphs: at once as tables of their own, durable and visible when this returns."""
-        with self._writing(), piped(nquads) as path:
+    def load(self, new: Sequence[New]) -> None:
+        """Bulk-load new graphs: at once as tables of their own, durable and visible when this returns."""
+        with self._writing(), piped(each.nquads() for each in new) as path:
             self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
 
     def sync(self) -> None:

@@ -1,26 +1,28 @@
 """Giving the engine what it reads as the file that it is, piece by piece.
 
 To put tens of megabytes together would hold up every other thread for as long as that takes: copying keeps Python's lock, writing does not.
+Pieces are made one by one for the same reason.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 
-_PIECES = 512  # written at once; the system takes 1,024
+_PIECES = 64  # made and written at once
 
 
 @contextmanager
-def piped(pieces: Sequence[bytes]) -> Iterator[str]:
+def piped(pieces: Iterable[bytes]) -> Iterator[str]:
     """Have ``pieces`` as a file that can be read once, from its beginning; returns its path.
 
-    Raises what writing them raised, unless nobody read on: who stops reading has a reason of its own.
+    Raises what making or writing them raised, unless nobody read on: who stops reading has a reason of its own.
     """
     reading, writing = os.pipe()
-    failures: list[OSError] = []
+    failures: list[Exception] = []
     thread = threading.Thread(target=_write, args=(writing, pieces, failures), name="piping", daemon=True)
     thread.start()
     try:
@@ -32,14 +34,14 @@ def piped(pieces: Sequence[bytes]) -> Iterator[str]:
         raise failures[0]
 
 
-def _write(writing: int, pieces: Sequence[bytes], failures: list[OSError]) -> None:
+def _write(writing: int, pieces: Iterable[bytes], failures: list[Exception]) -> None:
     try:
-        for start in range(0, len(pieces), _PIECES):
-            part = pieces[start : start + _PIECES]
+        rest = iter(pieces)
+        while part := list(islice(rest, _PIECES)):
             written = os.writev(writing, part)
             if written < sum(map(len, part)):  # a signal came
                 _write_rest(writing, b"".join(part)[written:])
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - it is raised where the reading is: what was read is not all
         failures.append(error)
     finally:
         os.close(writing)

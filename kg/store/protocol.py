@@ -27,6 +27,8 @@ from enum import Enum
 from functools import cached_property
 from typing import Literal, Protocol
 
+import msgspec
+
 from kg.rdf import lines_in
 
 Lines = frozenset[str]
@@ -45,8 +47,7 @@ class Unconditional(Enum):
 ANY = Unconditional.ANY
 
 
-@dataclass(frozen=True, slots=True)
-class GraphWrite:
+class GraphWrite(msgspec.Struct, frozen=True):
     """Make ``graph`` hold exactly ``lines`` (``None``: remove it).
 
     ``expected`` is the digest the graph must have now (``None``: it must not exist), checked under the write lock;
@@ -59,8 +60,7 @@ class GraphWrite:
     expected: str | Unconditional | None = ANY
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """What became of one ``GraphWrite``.
 
     ``digest`` is None when the graph does not exist afterwards; ``held`` is what a graph held that was replaced, else None.
@@ -73,8 +73,7 @@ class Written:
     held: Lines | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GraphEntry:
+class GraphEntry(msgspec.Struct, frozen=True):
     """One graph of the store without its content. ``generation`` and ``changed`` (UTC) tell its last effective write."""
 
     graph: str
@@ -84,8 +83,7 @@ class GraphEntry:
     changed: datetime
 
 
-@dataclass(frozen=True)
-class StoredGraph:
+class StoredGraph(msgspec.Struct, frozen=True, dict=True):
     """One graph with its content, a text (``kg.rdf.text_of``) of which the lines are made when they are asked for."""
 
     entry: GraphEntry
@@ -101,8 +99,7 @@ class StoredGraph:
         return f"\n{line}\n" in f"\n{self.text}\n"
 
 
-@dataclass(frozen=True, slots=True)
-class LogEntry:
+class LogEntry(msgspec.Struct, frozen=True):
     """One effective change of one graph. ``before``/``after`` are digests; None means the graph did not/does not exist."""
 
     generation: int

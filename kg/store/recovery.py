@@ -15,7 +15,7 @@ from kg.errors import StoreUnavailable
 from kg.store import applying
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change, nquads, update_text
+from kg.store.delta import Change, news, update_text
 from kg.store.engine import Engine
 from kg.store.protocol import LogEntry
 
@@ -40,8 +40,7 @@ def recover(engine: Engine, changes: ChangeLog) -> None:
         lacking.append(Change(graph, row.owner, held, row.after, old, lines, blank))
     for start in range(0, len(lacking), applying.CHUNK):
         part = lacking[start : start + applying.CHUNK]
-        new = [nquads(each) for each in part if each.loadable]
-        applying.write(engine, new, update_text(each for each in part if not each.loadable))
+        applying.write(engine, news(part), update_text(each for each in part if not each.loadable))
     if in_doubt:
         changes.settle(in_doubt[-1].generation)
     if lacking:

@@ -12,7 +12,6 @@ import tempfile
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -133,7 +132,7 @@ class RemoteStore:
             changes, results = self._planned(wanted, claim.state)
             if changes:
                 held = self._write(claim, changes)
-                results = [replace(each, held=held.get(each.graph)) for each in results]
+                results = [msgspec.structs.replace(each, held=held.get(each.graph)) for each in results]
         return results
 
     def _wanted(self, write: GraphWrite) -> tuple[GraphWrite, Lines | None, str | None]:

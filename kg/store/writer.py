@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
@@ -38,8 +39,7 @@ BULK = 500
 log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A write whose lines are canonical; ``text`` is what they are as one (``kg.rdf.text_of``), ``after`` their digest, None for a removal.
 
     ``blank``: one may have a blank node.

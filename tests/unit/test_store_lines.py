@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kg.errors import InvalidDocument
-from kg.store.delta import Change, nquads, update_text
+from kg.rdf import text_of
+from kg.store.delta import Change, New, update_text
 from kg.store.engine import lines_of
 from kg.store.lines import canonical
 from kg.store.protocol import Lines
@@ -87,7 +88,7 @@ def test_what_passes_the_border_is_taken_by_the_engine_in_both_ways(lines: Lines
         engine = ox.Store()
         change = Change(A, "user", None, "digest", frozenset(), kept)
         if loaded:
-            engine.bulk_load(nquads(change), format=ox.RdfFormat.N_QUADS)
+            engine.bulk_load(New(A, text_of(kept)).nquads(), format=ox.RdfFormat.N_QUADS)
         else:
             engine.update(update_text([change]))
         assert lines_of(engine, A) == kept

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,14 @@ def test_a_writer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(piping.os, "writev", fails)
     with pytest.raises(OSError, match="Input/output error"), piped([b"x"]) as path:
         assert Path(path).read_bytes() == b""
+
+
+def test_a_piece_that_cannot_be_made_is_told() -> None:
+    """Whatever the reason: the pieces before it are not the whole."""
+
+    def pieces() -> Iterator[bytes]:
+        yield from [b"x"] * 100
+        raise MemoryError
+
+    with pytest.raises(MemoryError), piped(pieces()) as path:
+        assert len(Path(path).read_bytes()) <= 100
