@@ -24,6 +24,7 @@ from kg.foreign import Graphs
 from kg.index_helper import Helper
 from kg.indexing import Index
 from kg.iris import Iris
+from kg.proving import Provers
 from kg.search import Search
 from kg.settings import Settings
 from kg.store.embedded import EmbeddedStore
@@ -67,6 +68,7 @@ class Parts:
     history: History
     search: Search = field(kw_only=True)
     feed: Feed = field(kw_only=True)
+    provers: Provers = field(kw_only=True)
     counting: Counting = field(kw_only=True)
     exporting: tuple[Exporting, ...] = field(default=())
     asking: Asking | None = field(default=None)
@@ -83,6 +85,7 @@ class Parts:
         if self.retention:
             self.retention.stop()
         self.updates.close()
+        self.provers.close()
         self.search.index.close()
         self.history.close()
         self.store.close()
@@ -147,6 +150,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         Retention(store, settings.retention, now),
         search=Search(index),
         feed=Feed(store, iris, index),
+        provers=Provers(iris),
         counting=Counting(store, iris.root),
     )
     _follow(store, index, parts.feed)

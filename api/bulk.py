@@ -1,13 +1,15 @@
 """Many writes in one request: NDJSON in, one result a line out, in order; in bounded memory.
 
-A batch is bounded in lines and in bytes, and a batch is read while the one before it is written; an atomic request is one batch.
+A batch is bounded in lines and in bytes, and batches are read while the one before them is written, from the second one of a request on by
+processes (``kg.proving``); an atomic request is one batch.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -25,17 +27,23 @@ from kg.errors import (
     TooLarge,
     UnsupportedSyntax,
 )
+from kg.proving_process import Document, Proven
 from kg.rdf import JSONLD
 from kg.store import preconditions
+from kg.store.lines import Known
 from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
 from kg.subgraphs import USER, check_owner
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MEDIA_TYPE = "application/x-ndjson"
 _SENT = (MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json")
 BATCH = 1000
 """Lines that are validated and written together."""
-BATCH_BYTES = 4 << 20
+BATCH_BYTES = 2 << 20
 """Bytes from which a batch takes no more lines."""
+_AHEAD = 2  # batches that are read while one is written
 MAX_LINES = 100_000
 """Lines of one request."""
 MAX_TOGETHER = 10_000
@@ -97,17 +105,30 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
     """
     told: list[bytes] = []
     ended = b""
+    reading: deque[asyncio.Task[list[_Ready | _Told]]] = deque()
     writing: asyncio.Task[bytes] | None = None
+
+    async def write_next() -> None:
+        nonlocal writing
+        ready = await reading.popleft()
+        if writing:
+            told.append(await writing)
+        writing = asyncio.create_task(run_in_threadpool(_write_batch, service, ready))
+
     try:
         async for batch in _batches(lines):
             if isinstance(batch, DrumlinError):
                 ended = _refused(batch)
                 break
-            ready = await run_in_threadpool(_read_batch, service, batch)
-            if writing:
-                told.append(await writing)
-            writing = asyncio.create_task(run_in_threadpool(_write_batch, service, ready))
+            if reading or writing:
+                service.provers.begin()
+            if len(reading) == _AHEAD:
+                await write_next()
+            reading.append(asyncio.create_task(run_in_threadpool(_read_batch, service, batch)))
+        while reading:
+            await write_next()
     finally:
+        await asyncio.gather(*reading, return_exceptions=True)
         if writing:
             told.append(await writing)
     return b"".join([*told, ended])
@@ -170,8 +191,7 @@ def _allowed(service: Parts, write: GraphWrite) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
-class _Write:
+class _Write(msgspec.Struct, frozen=True):
     """A write in its turn, and what tells its outcome from the store's."""
 
     write: GraphWrite
@@ -192,13 +212,21 @@ _Told = bytes
 
 
 def _read_batch(service: Parts, batch: list[bytes]) -> list[_Ready | _Told]:
-    """Read and validate lines; what depends on the store is left for its turn."""
-    return [_read(service, text) for text in batch]
+    """Read and validate lines, with processes where there are some; what depends on the store is left for its turn."""
+    decoded = [_or_refused(_decoded, service, text) for text in batch]
+    puts = [each for each in decoded if isinstance(each, Line) and each.op == "put"]
+    proven = iter(service.provers.prove([Document(each.id, bytes(each.document)) for each in puts]))
+    return [
+        each
+        if isinstance(each, bytes)
+        else _or_refused(_ready, service, each, next(proven) if each.op == "put" else None)
+        for each in decoded
+    ]
 
 
-def _read(service: Parts, text: bytes) -> _Ready | _Told:
+def _or_refused(step: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T | _Told:
     try:
-        return _ready(service, _decoded(service, text))
+        return step(*arguments, **more)
     except DrumlinError as error:
         return _refused(error)
 
@@ -263,8 +291,8 @@ def _decoded(service: Parts, line: bytes) -> Line:
     return msgspec.structs.replace(read, id=service.iris.expand(read.id))
 
 
-def _ready(service: Parts, line: Line) -> _Ready:
-    """Read and validate what a line says, without a look at the store."""
+def _ready(service: Parts, line: Line, proven: Proven | None = None) -> _Ready:
+    """Read and validate what a line says, if it is not ``proven`` already, without a look at the store."""
     if line.op == "delete":
         return line
     expected = _expected(service, line)
@@ -274,6 +302,8 @@ def _ready(service: Parts, line: Line) -> _Ready:
         raise InvalidDocument(f"op {line.op!r} is not one of put, delete, remove")
     if not bytes(line.document):
         raise InvalidDocument("a put needs a document")
+    if proven:
+        return GraphWrite(line.id, Known(*proven), line.owner, expected)
     lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
     return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
 

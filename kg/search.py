@@ -39,8 +39,8 @@ MAX_VALUES = 200
 """Values of all filters together."""
 TOP = 50
 """Values of one facet that are told."""
-BEHIND = 2_000
-"""Changes that a question takes in at most before it is answered."""
+BEHIND = 10_000
+"""Changes that a question takes in at most before it is answered, half a second's work: those of one request in bulk."""
 LISTING = 5.0
 """Seconds that a question waits while everything is listed anew; after them it is answered from a part."""
 

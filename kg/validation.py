@@ -107,7 +107,7 @@ def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
 def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
     """Sort the statements by their subjects; None where a value might not do, or a parser would look twice at a term."""
     facts: dict[str, dict[str, list[str]]] = {}
-    sure = type(lines) is Canonical  # whoever read them has looked at each IRI
+    sure = isinstance(lines, Canonical)  # whoever read them has looked at each IRI
     for line in lines:
         subject, _, told = line.partition(" ")
         said = facts.get(subject)

@@ -30,7 +30,7 @@ from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
 from kg.store.engine import Engine, translated
-from kg.store.lines import Canonical, canonical
+from kg.store.lines import Canonical, Known, canonical
 from kg.store.protocol import (
     EVERYTHING,
     Answer,
@@ -375,9 +375,11 @@ def _wanted(write: GraphWrite) -> Wanted:
         raise InvalidDocument(f"{write.graph!r} is not an IRI that can name a graph") from error
     if write.lines is None:
         return Wanted(write, None, "", None)
+    if isinstance(write.lines, Known):
+        return Wanted(write, write.lines, write.lines.text, write.lines.digest)
     lines = canonical(write.lines, write.graph)
     text = text_of(lines)
-    return Wanted(write, lines, text, digest_of(text), type(lines) is not Canonical and holds_blanks(lines))
+    return Wanted(write, lines, text, digest_of(text), not isinstance(lines, Canonical) and holds_blanks(lines))
 
 
 def _claim(directory: Path) -> int:

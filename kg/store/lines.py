@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Self
 
 import pyoxigraph as ox
 
@@ -48,9 +49,23 @@ class Canonical(frozenset[str]):
     __slots__ = ()
 
 
+class Known(Canonical):
+    """Canonical lines whose ``text`` (``kg.rdf.text_of``) and ``digest`` are known already."""
+
+    __slots__ = ("digest", "text")
+    text: str
+    digest: str
+
+    def __new__(cls, text: str, digest: str) -> Self:
+        """Take a text that holds no line twice, with its digest."""
+        made = super().__new__(cls, text.split("\n") if text else ())
+        made.text, made.digest = text, digest
+        return made
+
+
 def canonical(lines: Lines, graph: str) -> Lines:
     """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
-    if type(lines) is Canonical:
+    if isinstance(lines, Canonical):
         return lines
     text = "\n".join([*lines, ""])
     if text.count("\n") == len(lines) and _GRAPH.fullmatch(text):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 import zstandard
 
 from tests.service.conftest import BASE, Service
+from tests.waiting import until
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 MANY = 2_500
@@ -168,3 +172,44 @@ def test_large_lines_and_bodies_do_not_pile_up(service: Service, http: httpx.Cli
         answer = http.post(path, json={"entities": ["x" * 5_000_000], "metrics": ["cpu_usage"]})
         assert (answer.status_code, "4,194,304" in answer.json()["detail"]) == (413, True)
     assert _most(service) - before < 40_000_000
+
+
+def _provers(service: Service) -> list[int]:
+    """Return the processes that read documents for the service."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if f"--parent={service.process.pid}\0" in (said := path.read_text()) and "kg.proving_process" in said:
+                found.append(int(path.parent.name))
+    return found
+
+
+def test_many_lines_are_read_by_processes_whatever_becomes_of_them(
+    own_service: Service, client: httpx.Client, name: str
+) -> None:
+    """Results and what is stored are the same with processes, and when they are killed in the middle of a request."""
+
+    def sent(run: int) -> list[dict[str, Any] | bytes]:
+        lines: list[dict[str, Any] | bytes] = [_line(f"{name}-{run}-{number}") for number in range(MANY)]
+        lines[1_500] = _line(f"{name}-{run}-bad", document={"id": f"{BASE}/id/domain/{name}-{run}-bad", "type": "No"})
+        return lines
+
+    def digests(told: list[dict[str, Any]]) -> list[Any]:
+        assert [each["problem"]["status"] for each in told if "problem" in each] == [422]
+        return [each.get("outcome") or each["problem"]["title"] for each in told]
+
+    first = digests(_told(client.post("/subgraphs", content=_body(*sent(0)), headers=NDJSON)))
+    until(lambda: len(_provers(own_service)) == 2)
+    again = digests(_told(client.post("/subgraphs", content=_body(*sent(1)), headers=NDJSON)))
+
+    def killing() -> Iterator[bytes]:
+        for number, each in enumerate(sent(2)):
+            if number == 2_200:
+                for process in _provers(own_service):
+                    os.kill(process, signal.SIGKILL)
+            yield _body(each) + b"\n"
+
+    assert first == again == digests(_told(client.post("/subgraphs", content=killing(), headers=NDJSON)))
+    assert first.count("created") == MANY - 1
+    stored = [client.get(f"/subgraph/domain/{name}-{run}-7").json()["name"] for run in range(3)]
+    assert stored == [f"{name}-{run}-7" for run in range(3)]

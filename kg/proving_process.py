@@ -1,0 +1,79 @@
+"""A process that reads and validates documents for the service (``kg.proving``): what takes most of a bulk write under Python's lock.
+
+It says ``E`` once it is ready; of each ``Q``, documents with the names of their graphs, it says ``D``: what they are, or null where
+it is not certain, so that the service reads such a one itself and tells what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from kg import documents, inlining
+from kg.iris import Iris
+from kg.processes import end_with
+from kg.rdf import digest_of, text_of
+from kg.store.frames import Frames, frame
+from kg.validation import validate
+
+_PART = 1 << 18
+
+
+class Document(NamedTuple):
+    """Compact JSON-LD that shall be the content of ``graph`` (an IRI)."""
+
+    graph: str
+    data: bytes
+
+
+class Proven(NamedTuple):
+    """The text of a valid graph (``kg.rdf.text_of``), and its digest."""
+
+    text: str
+    digest: str
+
+
+def prove(asked: Sequence[Document], iris: Iris) -> list[Proven | None]:
+    """Read documents and validate them, each for itself."""
+    return [_proven(each, iris) for each in asked]
+
+
+def _proven(document: Document, iris: Iris) -> Proven | None:
+    if len(document.data) > inlining.MAX_BYTES:
+        return None
+    try:
+        lines = documents.lines(document.data)
+        if lines is None:
+            return None
+        validate(lines, document.graph, iris)
+    except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the document, and tells of it
+        return None
+    text = text_of(lines)
+    return Proven(text, digest_of(text))
+
+
+def main() -> None:
+    """Serve on standard input until the other side is gone."""
+    options = argparse.ArgumentParser()
+    options.add_argument("base")
+    options.add_argument("--parent", type=int, required=True)
+    given = options.parse_args()
+    end_with(given.parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    channel, iris = socket.socket(fileno=0), Iris(given.base)
+    asked = msgspec.msgpack.Decoder(list[Document])
+    arrived = Frames()
+    channel.sendall(frame(b"E"))
+    while data := channel.recv(_PART):
+        arrived.feed(data)
+        while (found := arrived.next()) is not None:
+            channel.sendall(frame(b"D", msgspec.msgpack.encode(prove(asked.decode(found[1]), iris))))
+
+
+if __name__ == "__main__":
+    main()
