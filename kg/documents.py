@@ -51,8 +51,8 @@ class _Term:
     def told(self, other: str) -> _Told | None:
         """Return the statement that a node makes with ``other``; a literal is the subject of none."""
         if not self.reverse:
-            return "", f" {self.predicate} {other} ."
-        return (f"{other} {self.predicate} ", " .") if other[0] == "<" else None
+            return self.predicate, other, f" {self.predicate} {other} ."
+        return (self.predicate, other, None) if other[0] == "<" else None
 
 
 def triples(data: bytes) -> Lines | None:
@@ -64,23 +64,35 @@ def triples(data: bytes) -> Lines | None:
     if not text.endswith("\n"):
         return None
     found = text[:-1].split("\n")
+    facts: dict[str, dict[str, list[str]]] = {}
+    said: dict[str, list[str]] = {}
     before = ""
     for line in found:
         subject, _, told = line.partition(" ")
         if subject != before:
             if not _SUBJECT.fullmatch(subject):
                 return None
-            before = subject
-        if not (_known_told if len(told) <= _SHORT else _is_told)(told):
+            before, said = subject, facts.setdefault(subject, {})
+        parted = _known_parts(told) if len(told) <= _SHORT else _parts(told)
+        if parted is None:
             return None
-    return Canonical(found)
+        predicate, value = parted
+        if predicate in said:
+            said[predicate].append(value)
+        else:
+            said[predicate] = [value]
+    return Canonical(found, facts)
 
 
-def _is_told(text: str) -> bool:
-    return _TOLD.fullmatch(text) is not None
+def _parts(told: str) -> tuple[str, str] | None:
+    """Take apart what a line says of its subject; None when it is not surely in the engine's form."""
+    if not _TOLD.fullmatch(told):
+        return None
+    predicate, _, value = told[:-2].partition(" ")
+    return predicate, value
 
 
-_known_told = lru_cache(maxsize=16_384)(_is_told)  # what graphs say of their things is much the same
+_known_parts = lru_cache(maxsize=16_384)(_parts)  # what graphs say of their things is much the same
 
 
 def lines(data: bytes) -> Lines | None:
@@ -97,14 +109,17 @@ def lines(data: bytes) -> Lines | None:
     if reading.node(document, 1) is None:
         return None
     keys = reading.keys + data.count(b'"@context":')
-    return Canonical(reading.found) if keys == data.count(b'":') else None  # else a key may have come twice
+    return (
+        Canonical(reading.found, reading.facts) if keys == data.count(b'":') else None
+    )  # else a key may have come twice
 
 
 class _Reading:
-    """One document on its way: the lines found, and how many keys were seen."""
+    """One document on its way: the lines found, the same by what they are about, and how many keys were seen."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self.facts: dict[str, dict[str, list[str]]] = {}
         self.keys = 0
 
     def node(self, document: dict[str, Any], depth: int) -> str | None:
@@ -113,6 +128,7 @@ class _Reading:
         if subject is None or depth > inlining.MAX_DEPTH // 2:
             return None
         self.keys += len(document)
+        said = self.facts.setdefault(subject, {}) if len(document) > 1 else {}
         for name, value in document.items():
             if name == "id":
                 continue
@@ -129,7 +145,16 @@ class _Reading:
                     return None
                 if told is None:
                     return None
-                self.found.append(f"{told[0]}{subject}{told[1]}")
+                predicate, other, behind = told
+                if behind is None:
+                    self.found.append(f"{other} {predicate} {subject} .")
+                    self.facts.setdefault(other, {}).setdefault(predicate, []).append(subject)
+                    continue
+                self.found.append(f"{subject}{behind}")
+                if predicate in said:
+                    said[predicate].append(other)
+                else:
+                    said[predicate] = [other]
         return subject
 
     def _part(self, name: str, document: dict[str, Any], depth: int) -> _Told | None:
@@ -138,15 +163,16 @@ class _Reading:
         return term.told(other) if term and other else None
 
 
-_Told = tuple[str, str]
-"""A statement that a key and its value make of a node: what stands before the node, and what behind it."""
+_Told = tuple[str, str, str | None]
+"""A statement that a key and its value make of a node: predicate, other end, what stands behind the node (None where it is the value)."""
 
 
 def _value(name: str, value: Any) -> _Told | None:
     if name == "type":
         if type(value) is not str or value in _context() or not _is_name(value):
             return None
-        return "", f" {_TYPE} <{jsonld.NAMESPACE}{value}> ."
+        kind = f"<{jsonld.NAMESPACE}{value}>"
+        return _TYPE, kind, f" {_TYPE} {kind} ."
     term = _term(name)
     other = term and term.write(value)
     return term.told(other) if term and other else None

@@ -14,7 +14,7 @@ import structlog
 
 from kg import processes
 from kg.iris import Iris
-from kg.proving_process import Document, Proven
+from kg.proving_process import PART, Document, Proven
 from kg.store.frames import Frames, frame
 
 COUNT = 2
@@ -40,7 +40,7 @@ class _Prover:
 
     def ask(self, documents: Sequence[Document]) -> list[Proven | None]:
         self.channel.sendall(frame(b"Q", msgspec.msgpack.encode(documents)))
-        return _read(self.next())
+        return [each for _ in range(0, len(documents), PART) for each in _read(self.next())]
 
     def next(self) -> bytes:
         while (found := self.arrived.next()) is None:

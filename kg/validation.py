@@ -86,7 +86,6 @@ def _order(violation: Violation) -> tuple[bool, str, str, str, str]:
 
 # -- proof without a report -----------------------------------------------------------------------------------------------
 _OPEN = f"<{NAMESPACE}"
-_OPEN_VALUE = f" {_OPEN}"
 _KNOWN_PROPERTIES, _KNOWN_CLASSES, _KNOWN_OBJECTS = (
     frozenset(f"{_OPEN}{name}>" for name in names) for names in (PROPERTIES, CLASSES, _OBJECTS)
 )
@@ -97,57 +96,51 @@ _SURELY_SHORT = MAX_LITERAL_BYTES // 8  # characters, of up to four bytes, with 
 
 def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
     """Tell whether neither pass would find anything; False says nothing."""
-    facts = _facts(lines, f"<{graph}>", f"<{graph}/")
-    own = facts and facts.get(f"<{graph}>")
-    if not facts or not own or not (notes or any(kind.startswith(_OPEN) for kind in own.get(conformance.TYPE, ()))):
-        return False
-    return conformance.shipped().proves(facts)
-
-
-def _facts(lines: Lines, root: str, below: str) -> conformance.Facts | None:
-    """Sort the statements by their subjects; None where a value might not do, or a parser would look twice at a term."""
-    facts: dict[str, dict[str, list[str]]] = {}
     sure = isinstance(lines, Canonical)  # whoever read them has looked at each IRI
+    facts = (lines.take_facts() if isinstance(lines, Canonical) else None) or _facts(lines)
+    own = facts.get(f"<{graph}>")
+    if not own or not (notes or any(kind.startswith(_OPEN) for kind in own.get(conformance.TYPE, ()))):
+        return False
+    return _fitting(facts, f"<{graph}>", f"<{graph}/", sure=sure) and conformance.shipped().proves(facts)
+
+
+def _facts(lines: Lines) -> conformance.Facts:
+    facts: dict[str, dict[str, list[str]]] = {}
     for line in lines:
-        subject, _, told = line.partition(" ")
-        said = facts.get(subject)
-        if said is None:
-            if not ((subject == root or subject.startswith(below)) and (sure or _well_formed(subject))):
-                return None
-            said = facts[subject] = {}
-        if '"' in told or _OPEN_VALUE in told:
-            proven = _proven_value(told) if len(told) <= _USUAL else _prove_value(told)
-            if proven is None:
-                return None
-            predicate, value = proven
-        else:
-            predicate, _, value = told[:-2].partition(" ")
-            if not (value[0] == "<" and (sure or _well_formed(value)) and _fits(predicate, value)):
-                return None
-        if predicate not in said:
-            said[predicate] = [value]
-        elif len(said[predicate]) < _MAX_COMPARED or predicate not in _CROWDED:
-            said[predicate].append(value)
-        else:
-            return None
+        subject, predicate, value = line.split(" ", 2)
+        facts.setdefault(subject, {}).setdefault(predicate, []).append(value[:-2])
     return facts
 
 
-def _prove_value(told: str) -> tuple[str, str] | None:
-    """Take apart what a statement says with a literal or a name of the vocabulary; None where either pass would look at it twice."""
-    predicate, _, value = told[:-2].partition(" ")
+def _fitting(facts: conformance.Facts, root: str, below: str, *, sure: bool) -> bool:
+    """Tell whether all subjects and values surely do, each for itself, and no parser would look twice at a term."""
+    for subject, said in facts.items():
+        if not ((subject == root or subject.startswith(below)) and (sure or _well_formed(subject))):
+            return False
+        for predicate, values in said.items():
+            if len(values) > _MAX_COMPARED and predicate in _CROWDED:
+                return False
+            for value in values:
+                if value[0] == '"' or value.startswith(_OPEN):
+                    if not (_known_value if len(value) <= _USUAL else _value_fits)(predicate, value):
+                        return False
+                elif not (value[0] == "<" and (sure or _well_formed(value)) and _fits(predicate, value)):
+                    return False
+    return True
+
+
+def _value_fits(predicate: str, value: str) -> bool:
+    """Tell whether a literal or a name of the vocabulary surely does as a value; neither pass would look at it twice."""
     if value[0] == '"':
         if not (value[-1] == '"' and len(value) < _SURELY_SHORT) and not _surely_well_formed(value):
-            return None
-    elif not value.startswith(_OPEN) or value not in (
-        _KNOWN_CLASSES if predicate == conformance.TYPE else _KNOWN_OBJECTS
-    ):
-        return None
-    return (predicate, value) if _fits(predicate, value) else None
+            return False
+    elif value not in (_KNOWN_CLASSES if predicate == conformance.TYPE else _KNOWN_OBJECTS):
+        return False
+    return _fits(predicate, value)
 
 
 # States, units, classes, labels: few in all, and in nearly every graph.
-_proven_value = lru_cache(maxsize=16_384)(_prove_value)
+_known_value = lru_cache(maxsize=16_384)(_value_fits)
 _USUAL = 256  # characters of what is remembered
 
 

@@ -8,6 +8,7 @@ write canonical lines already; this is the border that makes sure.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Self
 
@@ -43,10 +44,26 @@ _GRAPH = re.compile(rf"(?:{_SURE_IRI} {_SURE_IRI} (?:{_SURE_IRI}|{SURE_LITERAL})
 _IRIS = re.compile(_IRI)
 
 
+Facts = Mapping[str, Mapping[str, Sequence[str]]]
+"""What a graph says: subject → predicate → objects, all terms as N-Triples writes them; one may be listed twice."""
+
+
 class Canonical(frozenset[str]):
     """Lines in the engine's form for sure, without blank nodes: who has just read them need not have them looked at again."""
 
-    __slots__ = ()
+    __slots__ = ("_facts",)
+    _facts: Facts | None
+
+    def __new__(cls, lines: Iterable[str], facts: Facts | None = None) -> Self:
+        """Take lines, and what they say where the reader has that already."""
+        made = super().__new__(cls, lines)
+        made._facts = facts
+        return made
+
+    def take_facts(self) -> Facts | None:
+        """Return what was read along with the lines, once: it is not kept as long as they are."""
+        facts, self._facts = self._facts, None
+        return facts
 
 
 class Known(Canonical):
