@@ -109,9 +109,9 @@ def lines(data: bytes) -> Lines | None:
     if reading.node(document, 1) is None:
         return None
     keys = reading.keys + data.count(b'"@context":')
-    return (
-        Canonical(reading.found, reading.facts) if keys == data.count(b'":') else None
-    )  # else a key may have come twice
+    if keys != data.count(b'":'):  # a key may have come twice
+        return None
+    return Canonical(reading.found, reading.facts)
 
 
 class _Reading:

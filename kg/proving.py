@@ -23,7 +23,7 @@ REST = 30.0
 """Seconds without work after which a process ends."""
 _ANSWER = 20.0  # seconds that one may take to begin, and to answer
 _AGAIN = 60.0  # seconds after a failure before others are begun
-_PART = 1 << 18
+_BYTES = 1 << 18
 _read = msgspec.msgpack.Decoder(list[Proven | None]).decode
 
 log = structlog.get_logger()
@@ -44,7 +44,7 @@ class _Prover:
 
     def next(self) -> bytes:
         while (found := self.arrived.next()) is None:
-            data = self.channel.recv(_PART)
+            data = self.channel.recv(_BYTES)
             if not data:
                 raise ConnectionResetError("the process has ended")
             self.arrived.feed(data)
@@ -149,8 +149,11 @@ class Provers:
             self._ready.append(prover)
             self._idle.append(prover)
             self._changed.notify_all()
-            while prover in self._ready:
+            while prover in self._ready and not (prover in self._idle and self._is_done(prover)):
                 self._changed.wait(1.0)
-                if prover in self._idle and (self._closed or time.monotonic() - prover.used > REST):
-                    self._idle.remove(prover)
-                    self._ready.remove(prover)
+            if prover in self._ready:
+                self._ready.remove(prover)
+                self._idle.remove(prover)
+
+    def _is_done(self, prover: _Prover) -> bool:
+        return self._closed or time.monotonic() - prover.used > REST

@@ -83,6 +83,7 @@ class Known(Canonical):
 def canonical(lines: Lines, graph: str) -> Lines:
     """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
     if isinstance(lines, Canonical):
+        lines.take_facts()  # who has not looked at them by now will not
         return lines
     text = "\n".join([*lines, ""])
     if text.count("\n") == len(lines) and _GRAPH.fullmatch(text):

@@ -15,7 +15,7 @@ from kg import documents, inlining, rdf
 from kg.errors import InvalidDocument
 from kg.rdf import Lines
 from kg.store.blanks import holds_blank
-from kg.store.lines import canonical
+from kg.store.lines import Canonical, canonical
 
 FIXTURES = Path(__file__).parents[1] / "golden" / "shapes"
 DOCUMENTS = [json.loads(path.read_bytes()) for path in sorted(FIXTURES.glob("*.jsonld"))]
@@ -38,6 +38,20 @@ def slowly(data: bytes) -> Lines | None:
     except InvalidDocument:
         return None
     return graphs.get(None, frozenset()) if set(graphs) <= {None} else None
+
+
+def stated(lines: Lines) -> set[str]:
+    """Return the statements that were sorted while the lines were read; they are given once."""
+    assert isinstance(lines, Canonical)
+    facts = lines.take_facts()
+    assert facts is not None
+    assert lines.take_facts() is None
+    return {
+        f"{subject} {predicate} {value} ."
+        for subject, said in facts.items()
+        for predicate, values in said.items()
+        for value in values
+    }
 
 
 def places(value: Any) -> list[dict[str, Any]]:
@@ -71,6 +85,7 @@ def test_what_is_read_is_what_the_processor_reads(data: bytes) -> None:
 
     assert lines is None or lines == slowly(data) == canonical(frozenset(lines), IRI)
     assert lines is None or not any(holds_blank(line) for line in lines if '"' not in line)
+    assert lines is None or stated(lines) == lines
 
 
 @pytest.mark.parametrize(
@@ -122,6 +137,7 @@ def test_triples_that_are_read_are_those_that_the_parser_reads(pieces: list[str]
     lines = documents.triples(data)
 
     assert lines is None or lines == rdf.parse(data, rdf.NTRIPLES)[None] == canonical(frozenset(lines), IRI)
+    assert lines is None or stated(lines) == lines
 
 
 @pytest.mark.parametrize("piece", [PIECES[0], PIECES[1], PIECES[2], PIECES[11]])
