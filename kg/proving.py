@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import threading
@@ -70,9 +71,9 @@ class Provers:
         self._not_before = 0.0
 
     def begin(self) -> None:
-        """Have processes begun, unless there are some; ``prove`` uses them once they are ready."""
+        """Have processes begun, unless there are some or only one processor; ``prove`` uses them once they are ready."""
         with self._changed:
-            if self._threads or self._closed or time.monotonic() < self._not_before:
+            if self._threads or self._closed or time.monotonic() < self._not_before or os.cpu_count() == 1:
                 return
             self._threads = [threading.Thread(target=self._keep, name="prover", daemon=True) for _ in range(COUNT)]
             for each in self._threads:

@@ -125,6 +125,14 @@ def test_nothing_is_proven_before_there_are_processes() -> None:
         assert provers.prove([document(domain())] * 2) == [None, None]
 
 
+def test_one_processor_has_nobody_to_share_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes would only take turns with the service."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with closing(Provers(IRIS)) as provers:
+        provers.begin()
+        assert not provers._threads
+
+
 @pytest.mark.parametrize("fault", ["killed", "stopped"])
 def test_a_process_that_is_lost_leaves_it_to_the_caller(
     provers: Provers, monkeypatch: pytest.MonkeyPatch, fault: str
