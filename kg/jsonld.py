@@ -40,6 +40,7 @@ _Fact = tuple[str, str]
 """What a statement says that leads to no other node: the term (``type`` for a class), and its value as JSON."""
 _Content = dict[str, str | list[str]]
 """What a node says by its terms: one value or several, as JSON."""
+_DEEPEST = 14  # nodes within one another, since 32 levels of JSON are read (kg.inlining); a part beyond that is listed by itself
 _SHORT = 256  # characters of a statement that is remembered: labels and states, and no annotation
 
 
@@ -335,6 +336,7 @@ class _Writer:
         self.links: dict[str, list[tuple[str, str]]] = {}
         self.incoming: dict[str, list[tuple[str, str]]] = {}
         self.written: set[str] = set()
+        self.depth = 0
         self.reversed_: set[tuple[str, str, str]] = set()  # statements already told from the other side
         subject, reversed_, fact = "", context.reversed, context.fact
         facts: list[_Fact] = []
@@ -356,6 +358,7 @@ class _Writer:
         """Write one node with what is nested in it."""
         nodes, written, told, link = self.facts, self.written, self.reversed_, self.context.link
         written.add(name)
+        self.depth += 1
         reverse = self._reverse(name) if name in self.incoming else {}
         content: _Content = {}
         for term, value in nodes.get(name, ()):
@@ -367,9 +370,8 @@ class _Writer:
             if told and (name, predicate, other) in told:
                 continue
             term, coercion = link(predicate)
-            if (
-                other in nodes and other not in written
-            ):  # a part stands where it is named first, later there is its name
+            # A part stands where it is named first; elsewhere, and where too much is nested, there is its name.
+            if other in nodes and other not in written and self.depth < _DEEPEST:
                 value = self.node(other)
             elif coercion == "@id" and other[0] == "<":
                 value = f'"{other[1:-1]}"'
@@ -379,6 +381,7 @@ class _Writer:
                 _add(content, term, value)
             else:
                 content[term] = value
+        self.depth -= 1
         content.update(reverse)
         members = [f'"id":"{_plain(name)}"']
         for term, key, is_set in self.context.order(content):
@@ -393,7 +396,7 @@ class _Writer:
         """Take in the parts that point here by a predicate which the context reverses (``runs``)."""
         found: _Content = {}
         for predicate, other in self.incoming[name]:
-            if other not in self.written and other != name:
+            if other not in self.written and other != name and self.depth < _DEEPEST:
                 self.reversed_.add((other, predicate, name))
                 ((term, _), *_) = self.context.terms_by_predicate[predicate[1:-1], True]
                 _add(found, term, self.node(other))

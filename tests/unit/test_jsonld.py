@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from datetime import datetime
@@ -174,6 +175,20 @@ def test_compacting_any_graph_loses_nothing(statements: list[tuple[str, str, str
     again = engine(jsonld.compact(lines, "https://kg.example/id/domain/a"))
 
     assert _canonical(again) == _canonical(lines)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_parts_within_parts_are_written_however_many(*, backwards: bool) -> None:
+    """A chain that is deeper than any reader of JSON goes is listed from some depth on, and loses nothing."""
+    names = [ROOT, *(f"{ROOT}/run/{number:04}" for number in range(3_000))]
+    said = "{1} <{ns}runOf> {0}" if backwards else "{0} <http://purl.org/dc/terms/hasPart> {1}"
+    lines = frozenset(
+        said.format(f"<{one}>", f"<{other}>", ns=jsonld.NAMESPACE) + " ." for one, other in itertools.pairwise(names)
+    )
+    document = jsonld.compact(lines, ROOT)
+
+    assert inlining.nesting(json.dumps(document).encode()) <= inlining.MAX_DEPTH
+    assert engine(document) == lines
 
 
 @given(st.text(), st.sampled_from(["", "@en", f"^^<{XSD}dateTime>", "^^<http://x.example/t>"]))
