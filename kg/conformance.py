@@ -11,18 +11,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 
-from kg.rdf import TURTLE, parse
-
-Values = Mapping[str, Sequence[str]]
-"""What is said of one thing: predicate → objects, all terms as N-Triples writes them."""
-
-Facts = Mapping[str, Values]
-"""What a graph says: subject → predicate → objects."""
+from kg.rdf import TURTLE, Facts, Values, parse
 
 _Value = Callable[[str], bool]
 _Check = Callable[[str, Facts], bool]

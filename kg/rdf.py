@@ -20,6 +20,10 @@ import pyoxigraph as ox
 from kg.errors import InvalidDocument, QueryRejected, UnsupportedSyntax
 
 Lines = frozenset[str]
+Values = Mapping[str, Sequence[str]]
+"""What is said of one thing: predicate → objects, all terms as N-Triples writes them; one may be listed twice."""
+Facts = Mapping[str, Values]
+"""What a graph says: subject → predicate → objects."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 

@@ -23,7 +23,7 @@ import shacl
 from kg import conformance
 from kg.errors import InvalidDocument, ShapeViolation, Violation
 from kg.iris import Iris
-from kg.rdf import Lines, Term, is_iri, terms
+from kg.rdf import Facts, Lines, Term, is_iri, terms
 from kg.store.lines import Canonical
 from kg.telemetry.templates import unfillable
 from ontology.vocabulary import CLASSES, CONCEPTS, NAMESPACE, PROPERTIES
@@ -104,7 +104,7 @@ def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
     return _fitting(facts, f"<{graph}>", f"<{graph}/", sure=sure) and conformance.shipped().proves(facts)
 
 
-def _facts(lines: Lines) -> conformance.Facts:
+def _facts(lines: Lines) -> Facts:
     facts: dict[str, dict[str, list[str]]] = {}
     for line in lines:
         subject, predicate, value = line.split(" ", 2)
@@ -112,7 +112,7 @@ def _facts(lines: Lines) -> conformance.Facts:
     return facts
 
 
-def _fitting(facts: conformance.Facts, root: str, below: str, *, sure: bool) -> bool:
+def _fitting(facts: Facts, root: str, below: str, *, sure: bool) -> bool:
     """Tell whether all subjects and values surely do, each for itself, and no parser would look twice at a term."""
     for subject, said in facts.items():
         if not ((subject == root or subject.startswith(below)) and (sure or _well_formed(subject))):

@@ -8,13 +8,14 @@ write canonical lines already; this is the border that makes sure.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Self
 
 import pyoxigraph as ox
 
 from kg.errors import InvalidDocument
+from kg.rdf import Facts
 from kg.store.protocol import Lines
 
 _IRI = r'<[A-Za-z][A-Za-z0-9+.-]*:[^\x00-\x20<>"{}|^`\\]*+>'
@@ -42,10 +43,6 @@ SURE_LITERAL = rf"(?:{_TEXT}(?= )|{_CERTAIN.pattern})"
 # A whole graph at once: nearly all are so, and one search is quicker than one for each line.
 _GRAPH = re.compile(rf"(?:{_SURE_IRI} {_SURE_IRI} (?:{_SURE_IRI}|{SURE_LITERAL}) \.\n)*+")
 _IRIS = re.compile(_IRI)
-
-
-Facts = Mapping[str, Mapping[str, Sequence[str]]]
-"""What a graph says: subject → predicate → objects, all terms as N-Triples writes them; one may be listed twice."""
 
 
 class Canonical(frozenset[str]):

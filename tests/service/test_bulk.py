@@ -194,13 +194,13 @@ def test_many_lines_are_read_by_processes_whatever_becomes_of_them(
         lines[1_500] = _line(f"{name}-{run}-bad", document={"id": f"{BASE}/id/domain/{name}-{run}-bad", "type": "No"})
         return lines
 
-    def digests(told: list[dict[str, Any]]) -> list[Any]:
+    def outcomes(told: list[dict[str, Any]]) -> list[Any]:
         assert [each["problem"]["status"] for each in told if "problem" in each] == [422]
         return [each.get("outcome") or each["problem"]["title"] for each in told]
 
-    first = digests(_told(client.post("/subgraphs", content=_body(*sent(0)), headers=NDJSON)))
+    first = outcomes(_told(client.post("/subgraphs", content=_body(*sent(0)), headers=NDJSON)))
     until(lambda: len(_provers(own_service)) == 2)
-    again = digests(_told(client.post("/subgraphs", content=_body(*sent(1)), headers=NDJSON)))
+    again = outcomes(_told(client.post("/subgraphs", content=_body(*sent(1)), headers=NDJSON)))
 
     def killing() -> Iterator[bytes]:
         for number, each in enumerate(sent(2)):
@@ -209,7 +209,7 @@ def test_many_lines_are_read_by_processes_whatever_becomes_of_them(
                     os.kill(process, signal.SIGKILL)
             yield _body(each) + b"\n"
 
-    assert first == again == digests(_told(client.post("/subgraphs", content=killing(), headers=NDJSON)))
+    assert first == again == outcomes(_told(client.post("/subgraphs", content=killing(), headers=NDJSON)))
     assert first.count("created") == MANY - 1
     stored = [client.get(f"/subgraph/domain/{name}-{run}-7").json()["name"] for run in range(3)]
     assert stored == [f"{name}-{run}-7" for run in range(3)]
