@@ -19,13 +19,16 @@ from importlib.resources import files
 from kg.rdf import TURTLE, Facts, Values, parse
 
 _Value = Callable[[str], bool]
-_Check = Callable[[str, Facts], bool]
+Check = Callable[[str, Facts], bool]
+"""Tells whether what facts say of a subject surely conforms; more facts never make it less sure."""
 
 TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _SUBCLASS = "<http://www.w3.org/2000/01/rdf-schema#subClassOf>"
 _XSD_STRING = "<http://www.w3.org/2001/XMLSchema#string>"
 _NOTHING = '"0"^^<http://www.w3.org/2001/XMLSchema#integer>'
+UNKNOWN = "?"
+"""What the text of a value begins with that is any one: what is proven with it holds whatever stands there, but for its own tests."""
 _MOMENT = re.compile(r'"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?)Z"\^\^<[^>]+>')
 
 
@@ -47,7 +50,7 @@ class _Rule:
     """A check of a thing; one with a ``predicate`` holds for every thing that has no value of it."""
 
     predicate: str | None
-    check: _Check
+    check: Check
     test: _Value | None = None  # all of the check, for one value
     most: int | None = None  # all of the check, when it only counts
     needs: str | None = None  # the predicate of which a value must be there, when that is all of the check
@@ -60,7 +63,7 @@ class _Demands:
         self._needed: frozenset[str] = frozenset()
         self._most: dict[str, int] = {}
         self._tests: list[tuple[str, _Value]] = []
-        self._checks: list[_Check] = []
+        self._checks: list[Check] = []
 
     def add(self, rules: Iterable[_Rule]) -> None:
         for each in rules:
@@ -72,6 +75,10 @@ class _Demands:
                 self._most[each.predicate] = min(each.most, self._most.get(each.predicate, each.most))
             elif each.check not in self._checks:
                 self._checks.append(each.check)
+
+    def tests(self, predicate: str) -> list[_Value]:
+        """Return what each value of a predicate is held to."""
+        return [test for other, test in self._tests if other == predicate]
 
     def of(self, predicates: frozenset[str]) -> _Plan | None:
         """Return what is to be looked at in a thing of which these predicates are said; None when one that is needed is not."""
@@ -90,21 +97,21 @@ class _Plan:
 
     most: Sequence[tuple[str, int]]
     tests: Sequence[tuple[str, _Value]]
-    checks: Sequence[_Check]
+    checks: Sequence[Check]
 
-    def met(self, subject: str, said: Values, facts: Facts) -> bool:
-        """Tell whether ``subject``, of which ``facts`` has ``said``, surely is as demanded."""
+    def fits(self, said: Values) -> bool:
+        """Tell whether values are as many as demanded, and each is as it must be."""
         for predicate, most in self.most:
             if len(said[predicate]) > most:
                 return False
         for predicate, test in self.tests:
             for value in said[predicate]:
-                if not test(value):
+                if not test(value) and value[0] != UNKNOWN:
                     return False
-        return _passes(self.checks, subject, facts)
+        return True
 
 
-def _passes(checks: Iterable[_Check], subject: str, facts: Facts) -> bool:
+def _passes(checks: Iterable[Check], subject: str, facts: Facts) -> bool:
     for check in checks:  # noqa: SIM110 - with a generator, each graph would take a fifth longer
         if not check(subject, facts):
             return False
@@ -121,24 +128,40 @@ class Conformance:
             self._shapes.setdefault(subject, {}).setdefault(predicate, []).append(rest[:-2])
         self._compiled: dict[str, list[_Rule]] = {}
         self._by_class: dict[str, _Demands] = {}
-        self._by_predicate: dict[str, list[_Check]] = {}
+        self._by_predicate: dict[str, list[Check]] = {}
         self._tests: dict[str, list[_Value]] = {}  # what most values are held to, apart: it is most of the work
         self._most: dict[str, int] = {}
+        self.deciding: set[str] = set()
+        """Predicates whose values decide what else is demanded of their things."""
         self._plans = lru_cache(1024)(self._planned)  # things of a class are told of alike
         for name, shape in self._shapes.items():
             self._aim(name, shape)
 
-    def tests(self, predicate: str) -> Sequence[Callable[[str], bool]]:
-        """Return what each value of ``predicate`` alone is held to: a value surely fits that passes all."""
-        return self._tests.get(predicate, ())
+    def tests(self, predicate: str, kinds: Sequence[str] = ()) -> Sequence[Callable[[str], bool]]:
+        """Return what each value of ``predicate`` alone is held to: a value surely fits that passes all; of things of ``kinds`` too."""
+        of_kinds = [test for kind in kinds if kind in self._by_class for test in self._by_class[kind].tests(predicate)]
+        return [*self._tests.get(predicate, ()), *of_kinds]
 
     def proves(self, facts: Facts) -> bool:
         """Tell whether ``facts`` surely conform: all values fit, every literal is well-formed and no term is a blank node."""
         for subject, said in facts.items():
             for plan in self._plans(frozenset(said), tuple(said.get(TYPE, ()))):
-                if plan is None or not plan.met(subject, said, facts):
+                if plan is None or not plan.fits(said) or not _passes(plan.checks, subject, facts):
                     return False
         return True
+
+    def left(self, facts: Facts) -> list[tuple[str, Check]] | None:
+        """Return what is not proven of ``facts``, some values of which are ``UNKNOWN``: checks of things; None when they surely do not conform.
+
+        Such a check proves what it is of with no more than what is said of its thing, once that is known.
+        """
+        found: list[tuple[str, Check]] = []
+        for subject, said in facts.items():
+            for plan in self._plans(frozenset(said), tuple(said.get(TYPE, ()))):
+                if plan is None or not plan.fits(said):
+                    return None
+                found += [(subject, check) for check in plan.checks if not check(subject, facts)]
+        return found
 
     def _planned(self, predicates: frozenset[str], kinds: Sequence[str]) -> Sequence[_Plan | None]:
         """Return what a thing of some classes is held to; None among it when it surely is not as demanded."""
@@ -185,8 +208,10 @@ class Conformance:
                 return [_UNPROVEN]
         return rules
 
-    def _either(self, head: str) -> _Check:
-        members = [[rule.check for rule in self._node(member)] for member in self._members(head)]
+    def _either(self, head: str) -> Check:
+        rules = [self._node(member) for member in self._members(head)]
+        self.deciding |= {rule.predicate for each in rules for rule in each if rule.predicate}
+        members = [[rule.check for rule in each] for each in rules]
         return lambda subject, facts: any(_passes(checks, subject, facts) for checks in members)
 
     def _property(self, name: str) -> list[_Rule]:
@@ -239,7 +264,7 @@ class Conformance:
             return frozenset(self._members(given)).__contains__
         if key == _sh("not"):
             listed = self._listed(given)
-            return None if listed is None else lambda value: value not in listed
+            return None if listed is None else lambda value: value not in listed and value[0] != UNKNOWN
         if key == _sh("datatype"):
             return _of_datatype(given)
         if key == _sh("pattern"):
@@ -285,19 +310,23 @@ def _unproven(_subject: str, _facts: Facts) -> bool:
 _UNPROVEN = _Rule(None, _unproven)
 
 
-def _all(predicate: str, test: _Value) -> _Check:
+def _all(predicate: str, test: _Value) -> Check:
     return lambda subject, facts: all(map(test, facts[subject].get(predicate, ())))
 
 
-def _few(predicate: str, listed: frozenset[str], most: int) -> _Check:
-    return lambda subject, facts: sum(map(listed.__contains__, facts[subject].get(predicate, ()))) <= most
+def _few(predicate: str, listed: frozenset[str], most: int) -> Check:
+    def check(subject: str, facts: Facts) -> bool:
+        values = facts[subject].get(predicate, ())
+        return len(values) <= most or sum(each in listed or each[0] == UNKNOWN for each in values) <= most
+
+    return check
 
 
-def _typed(kind: str) -> _Check:
+def _typed(kind: str) -> Check:
     return lambda subject, facts: kind in facts[subject].get(TYPE, ())
 
 
-def _classed(predicate: str, kinds: Sequence[str]) -> _Check:
+def _classed(predicate: str, kinds: Sequence[str]) -> Check:
     wanted = frozenset(kinds)
 
     def check(subject: str, facts: Facts) -> bool:
@@ -309,7 +338,7 @@ def _classed(predicate: str, kinds: Sequence[str]) -> _Check:
     return check
 
 
-def _ordered(predicate: str, others: Sequence[str]) -> _Check:
+def _ordered(predicate: str, others: Sequence[str]) -> Check:
     """Compare moments in UTC, which have the order of their texts."""
 
     def check(subject: str, facts: Facts) -> bool:

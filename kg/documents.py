@@ -30,25 +30,26 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9]*")
 _PART = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]++|%[0-9A-Fa-f]{2})*+"
 _MORE = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]++|%[0-9A-Fa-f]{2})*+"
 _IRI = re.compile(rf"https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_MORE})?+(?:#{_MORE})?+")
+_PATH = re.compile(rf"{_PART}(?:\?{_MORE})?+(?:#{_MORE})?+")
 _NODE = rf"<https?://[A-Za-z0-9][A-Za-z0-9.-]*+(?::[0-9]{{1,4}})?+(?:/{_PART})?+(?:\?{_PART})?+(?:#{_PART})?+>"
 _SUBJECT = re.compile(_NODE)
 _TOLD = re.compile(rf"{_NODE} (?:{_NODE}|{SURE_LITERAL}) \.")
 _SHORT = 256  # characters of a statement that is remembered
-_LOOSE = re.compile(rb"[ \t\n\r]:")
+_LOOSE = (b" :", b"\t:", b"\n:", b"\r:")
 _MOST_EXACT = 10**15  # integers below are integers to every reader of JSON
 
 _Writer = Callable[[Any], str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
+class Term:
     """A term of the context: its predicate, and what writes a value that is no node."""
 
     predicate: str
     reverse: bool
     write: _Writer
 
-    def told(self, other: str) -> _Told | None:
+    def told(self, other: str) -> Told | None:
         """Return the statement that a node makes with ``other``; a literal is the subject of none."""
         if not self.reverse:
             return self.predicate, other, f" {self.predicate} {other} ."
@@ -97,21 +98,27 @@ _known_parts = lru_cache(maxsize=16_384)(_parts)  # what graphs say of their thi
 
 def lines(data: bytes) -> Lines | None:
     """Read a document as lines in the form of the engine, or return None where that is not certain."""
-    if _LOOSE.search(data):
-        return None
     try:
         document = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(document, dict) or document.pop("@context", jsonld.CONTEXT_IRI) != jsonld.CONTEXT_IRI:
+    if not isinstance(document, dict):
+        return None
+    # No key came twice when it is as long as it was, written anew: nothing but a float gets longer, and none is read here.
+    tight = len(msgspec.json.encode(document)) == len(data)
+    if document.pop("@context", jsonld.CONTEXT_IRI) != jsonld.CONTEXT_IRI:
         return None
     reading = _Reading()
     if reading.node(document, 1) is None:
         return None
-    keys = reading.keys + data.count(b'"@context":')
-    if keys != data.count(b'":'):  # a key may have come twice
-        return None
-    return Canonical(reading.found, reading.facts)
+    return Canonical(reading.found, reading.facts) if tight or _once(data, reading.keys) else None
+
+
+def _once(data: bytes, keys: int) -> bool:
+    """Tell whether a document of which so many keys were read surely has no more: one may have come twice."""
+    if any(map(data.__contains__, _LOOSE)):
+        return False
+    return data.count(b'":') == keys + data.count(b'"@context":')
 
 
 class _Reading:
@@ -133,14 +140,14 @@ class _Reading:
             if name == "id":
                 continue
             values = value if type(value) is list else (value,)
-            if not values and name != "type" and _term(name) is None:
+            if not values and name != "type" and term(name) is None:
                 return None
             for each in values:
                 kind = type(each)
                 if kind is dict:
                     told = self._part(name, each, depth)
                 elif kind is str or kind is int or kind is bool:
-                    told = _known_value(name, each) if kind is not str or len(each) <= _SHORT else _value(name, each)
+                    told = _known_value(name, each) if kind is not str or len(each) <= _SHORT else statement(name, each)
                 else:
                     return None
                 if told is None:
@@ -157,28 +164,29 @@ class _Reading:
                     said[predicate] = [other]
         return subject
 
-    def _part(self, name: str, document: dict[str, Any], depth: int) -> _Told | None:
-        term = None if name == "type" else _term(name)
-        other = term and self.node(document, depth + 1)
-        return term.told(other) if term and other else None
+    def _part(self, name: str, document: dict[str, Any], depth: int) -> Told | None:
+        meant = None if name == "type" else term(name)
+        other = meant and self.node(document, depth + 1)
+        return meant.told(other) if meant and other else None
 
 
-_Told = tuple[str, str, str | None]
+Told = tuple[str, str, str | None]
 """A statement that a key and its value make of a node: predicate, other end, what stands behind the node (None where it is the value)."""
 
 
-def _value(name: str, value: Any) -> _Told | None:
+def statement(name: str, value: Any) -> Told | None:
+    """Return the statement that a key makes with a text, number or boolean; None where that is not certain."""
     if name == "type":
         if type(value) is not str or value in _context() or not _is_name(value):
             return None
         kind = f"<{jsonld.NAMESPACE}{value}>"
         return _TYPE, kind, f" {_TYPE} {kind} ."
-    term = _term(name)
-    other = term and term.write(value)
-    return term.told(other) if term and other else None
+    meant = term(name)
+    other = meant and meant.write(value)
+    return meant.told(other) if meant and other else None
 
 
-_known_value = lru_cache(maxsize=16_384, typed=True)(_value)  # what documents say of their things is much the same
+_known_value = lru_cache(maxsize=16_384, typed=True)(statement)  # what documents say of their things is much the same
 
 
 # -- the context ----------------------------------------------------------------------------------------------------------
@@ -189,7 +197,7 @@ def _context() -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1024)
-def _term(name: str) -> _Term | None:
+def term(name: str) -> Term | None:
     """Compile a term, or a name that the context leaves to the vocabulary; None when more is said of it than is understood here."""
     meaning = _context().get(name, {})
     said = meaning if isinstance(meaning, dict) else {}
@@ -199,7 +207,7 @@ def _term(name: str) -> _Term | None:
     write = _writer(said.get("@type"))
     if write is None or said.get("@container", "@set") != "@set" or not said.keys() <= _UNDERSTOOD:
         return None
-    return _Term(f"<{predicate or jsonld.NAMESPACE + name}>", "@reverse" in said, write)
+    return Term(f"<{predicate or jsonld.NAMESPACE + name}>", "@reverse" in said, write)
 
 
 _UNDERSTOOD = {"@id", "@type", "@container", "@reverse"}
@@ -223,6 +231,12 @@ def _iri(value: Any) -> str | None:
 
 def _is_iri(text: str) -> bool:
     return "/." not in text and _IRI.fullmatch(text) is not None
+
+
+@lru_cache(maxsize=4096)
+def is_path(text: str) -> bool:
+    """Tell whether an IRI that is read here, without query or fragment, is one with a slash and ``text`` behind it, too."""
+    return text[:1] != "." and "/." not in text and _PATH.fullmatch(text) is not None
 
 
 def _is_name(text: str) -> bool:

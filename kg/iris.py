@@ -233,6 +233,11 @@ class Iris:
             raise InvalidIdentifier(f"{entity.cluster!r} is reserved and cannot be a cluster")
         return self._parsed(entity, segments[4:], notes=notes)
 
+    def is_entity(self, iri: str) -> bool:
+        """Tell whether ``iri`` surely names an entity, neither a part of one nor its notes; False says nothing."""
+        before, _, name = iri.rpartition("/")
+        return _UNRESERVED.fullmatch(name) is not None and name not in {".", ".."} and _leads_to_entities(self, before)
+
     def entity(self, iri: str) -> str:
         """Return the IRI of the entity that ``iri`` is or lies below: the name of the graph it belongs to."""
         parsed = self.parse(iri)
@@ -257,3 +262,12 @@ class Iris:
 @lru_cache(maxsize=4096)  # one request asks for the same IRI several times: to expand it, to validate, to answer
 def _kept(iris: Iris, iri: str) -> Parsed:
     return iris.read(iri)
+
+
+@lru_cache(maxsize=4096)
+def _leads_to_entities(iris: Iris, before: str) -> bool:
+    try:
+        named = iris.read(f"{before}/x")
+    except InvalidIdentifier:
+        return False
+    return not named.below and not named.notes

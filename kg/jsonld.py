@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, lru_cache, partial
 from importlib.resources import files
+from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
@@ -252,8 +253,8 @@ _BOOLEAN, _INTEGER, _DECIMAL = (f"^^<{_XSD}{name}>" for name in ("boolean", "int
 
 def literal(text: str) -> str:
     """Write a plain literal as canonical N-Triples has it."""
-    if text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
+    if text.isprintable():  # JSON escapes then what N-Triples does, and alike
+        return encode_basestring(text)
     return f'"{text.translate(_ESCAPES)}"'
 
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from kg import documents, inlining
+from kg.forms import Forms
 from kg.iris import Iris
 from kg.processes import end_with
 from kg.rdf import digest_of, text_of
@@ -41,15 +42,17 @@ class Proven(NamedTuple):
     digest: str
 
 
-def prove(asked: Sequence[Document], iris: Iris) -> list[Proven | None]:
+def prove(asked: Sequence[Document], iris: Iris, forms: Forms) -> list[Proven | None]:
     """Read documents and validate them, each for itself."""
-    return [_proven(each, iris) for each in asked]
+    return [_proven(each, iris, forms) for each in asked]
 
 
-def _proven(document: Document, iris: Iris) -> Proven | None:
+def _proven(document: Document, iris: Iris, forms: Forms) -> Proven | None:
     if len(document.data) > inlining.MAX_BYTES:
         return None
     try:
+        if (known := forms.text(document.data, document.graph)) is not None:
+            return Proven(known, digest_of(known))
         lines = documents.lines(document.data)
         if lines is None:
             return None
@@ -57,6 +60,7 @@ def _proven(document: Document, iris: Iris) -> Proven | None:
     except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the document, and tells of it
         return None
     text = text_of(lines)
+    forms.learn(document.data, document.graph, text)
     return Proven(text, digest_of(text))
 
 
@@ -69,6 +73,7 @@ def main() -> None:
     end_with(given.parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     channel, iris = socket.socket(fileno=0), Iris(given.base)
+    forms = Forms(iris)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)  # there are no cycles to speak of
     asked = msgspec.msgpack.Decoder(list[Document])
@@ -79,7 +84,7 @@ def main() -> None:
         while (found := arrived.next()) is not None:
             sent = asked.decode(found[1])
             for start in range(0, len(sent), PART):
-                proven = prove(sent[start : start + PART], iris)
+                proven = prove(sent[start : start + PART], iris, forms)
                 channel.sendall(frame(b"D", msgspec.msgpack.encode(proven)))
 
 

@@ -59,9 +59,10 @@ def validate(lines: Lines, graph: str, iris: Iris) -> None:
     Raises ``ShapeViolation`` with what was found (``MAX_VIOLATIONS`` at most), ``InvalidDocument`` when the lines are not
     RDF 1.1 statements or ``graph`` is not the name of a graph, ``InvalidIdentifier`` when it is no IRI of this base.
     """
-    if iris.entity(graph) != graph:
+    named = iris.parse(graph)
+    if named.below:
         raise InvalidDocument(f"{graph} is a part of an entity and has no graph", hint=f"write {iris.entity(graph)}")
-    notes = iris.parse(graph).notes
+    notes = named.notes
     if _proven(lines, graph, notes=notes):
         return
     statements = [terms(line) for line in lines]
@@ -102,6 +103,30 @@ def _proven(lines: Lines, graph: str, *, notes: bool) -> bool:
     if not own or not (notes or any(kind.startswith(_OPEN) for kind in own.get(conformance.TYPE, ()))):
         return False
     return _fitting(facts, f"<{graph}>", f"<{graph}/", sure=sure) and conformance.shipped().proves(facts)
+
+
+def left_to_check(facts: Facts, root: str) -> list[tuple[str, conformance.Check]] | None:
+    """Return what is left to check of a graph named ``root`` (``<…>``) when it is known but for values that are ``conformance.UNKNOWN``.
+
+    Each of these must fit, and each thing that is a value (``test_of``). None when there is more that is not sure.
+    """
+    for said in facts.values():
+        for predicate, values in said.items():
+            if _tests(predicate) is None or (len(values) > _MAX_COMPARED and predicate in _CROWDED):
+                return None
+    typed = any(kind.startswith(_OPEN) for kind in facts.get(root, {}).get(conformance.TYPE, ()))
+    return conformance.shipped().left(facts) if typed else None
+
+
+def test_of(predicate: str, kinds: Sequence[str]) -> Callable[[str], bool]:
+    """Return what tells whether a term of ``kg.documents`` surely fits as a value of ``predicate`` of a thing of ``kinds``."""
+    tests = conformance.shipped().tests(predicate, kinds)
+
+    def fits(value: str) -> bool:
+        usual = value[0] != '"' and not value.startswith(_OPEN)
+        return (usual or _value_fits(predicate, value)) and all(test(value) for test in tests)
+
+    return fits
 
 
 def _facts(lines: Lines) -> Facts:

@@ -18,6 +18,7 @@ import pytest
 
 from kg import inlining, processes, proving
 from kg.errors import DrumlinError
+from kg.forms import Forms
 from kg.iris import Iris
 from kg.proving import Provers
 from kg.proving_process import Document, prove
@@ -90,7 +91,7 @@ def alive(process: int) -> bool:
 @pytest.mark.parametrize("sent", SENT, ids=str)
 def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, sent: Document) -> None:
     """The same text and digest; what the service refuses is never proven."""
-    (proven,) = prove([sent], IRIS)
+    (proven,) = prove([sent], IRIS, Forms(IRIS))
     try:
         lines = subgraphs.prepare(sent.graph, subgraphs.parse(sent.data, JSONLD, sent.graph)).lines
     except DrumlinError:
@@ -103,7 +104,7 @@ def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, se
 def test_usual_documents_are_proven(provers: Provers) -> None:
     """In their order, and one that is not stands for itself alone; who asks at one time is answered too."""
     sent = [document(domain(number, **({"replicas": "x"} if number == 3 else {}))) for number in range(500)]
-    expected = prove(sent, IRIS)
+    expected = prove(sent, IRIS, Forms(IRIS))
     assert [number for number, each in enumerate(expected) if each is None] == [3]
     found: list[Any] = [None] * 8
     threads = [
@@ -153,7 +154,7 @@ def test_a_process_that_is_lost_leaves_it_to_the_caller(
     provers._not_before = 0.0
     provers.begin()
     until(lambda: provers._idle)
-    assert provers.prove([document(domain())]) == prove([document(domain())], IRIS)
+    assert provers.prove([document(domain())]) == prove([document(domain())], IRIS, Forms(IRIS))
 
 
 def test_a_process_that_cannot_be_begun_is_done_without(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,6 +188,7 @@ def test_processes_end_when_nobody_asks(provers: Provers, monkeypatch: pytest.Mo
 BEGINNING = """
 import sys, time
 from kg import proving
+from kg.forms import Forms
 from kg.iris import Iris
 
 provers = proving.Provers(Iris("https://kg.example"))
