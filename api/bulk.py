@@ -303,7 +303,7 @@ def _ready(service: Parts, line: Line, proven: Proven | None = None) -> _Ready:
     if not bytes(line.document):
         raise InvalidDocument("a put needs a document")
     if proven:
-        return GraphWrite(line.id, Known(*proven), line.owner, expected)
+        return GraphWrite(line.id, Known(*proven, line.id), line.owner, expected)
     lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
     return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
 

@@ -151,7 +151,7 @@ class Conformance:
         return True
 
     def left(self, facts: Facts) -> list[tuple[str, Check]] | None:
-        """Return what is not proven of ``facts``, some values of which are ``UNKNOWN``: checks of things; None when they surely do not conform.
+        """Return what is not proven of ``facts`` with ``UNKNOWN`` values: checks of things; None when these surely are not as demanded.
 
         Such a check proves what it is of with no more than what is said of its thing, once that is known.
         """

@@ -111,7 +111,7 @@ def lines(data: bytes) -> Lines | None:
     reading = _Reading()
     if reading.node(document, 1) is None:
         return None
-    return Canonical(reading.found, reading.facts) if tight or _once(data, reading.keys) else None
+    return Canonical(reading.found, reading.facts, data) if tight or _once(data, reading.keys) else None
 
 
 def _once(data: bytes, keys: int) -> bool:

@@ -23,13 +23,13 @@ import msgspec
 from kg import documents
 from kg.conformance import TYPE, UNKNOWN, Check, shipped
 from kg.iris import Iris
-from kg.rdf import Values
+from kg.rdf import Lines, Values, text_of
 from kg.validation import left_to_check, test_of
 
 _FORMS = 1000
 """Forms that are known at most; then it begins anew."""
 _ALIKE = 16
-"""Forms of one skeleton."""
+"""Documents of one skeleton that are made forms, or found not to be sure."""
 _LONGEST = 1000  # strings of a document that is made a form
 _SHORT = 256  # characters of a value that is remembered
 _DIGITS = 15  # of a number that every reader of JSON takes for the same
@@ -61,7 +61,7 @@ def _judge(slot: _Slot, text: str) -> str | None:
     return slot.judge(text)
 
 
-_known = lru_cache(maxsize=16_384)(_judge)  # what documents say of their things is much the same
+_judge_known = lru_cache(maxsize=16_384)(_judge)  # what documents say of their things is much the same
 
 
 class _Parts(NamedTuple):
@@ -153,7 +153,7 @@ class _Form:
             if not all(numbers) or sum(map(len, numbers)) != parts.digits:
                 return None
             values += numbers
-        judge = _known if not values or len(max(values, key=len)) <= _SHORT else _judge
+        judge = _judge_known if not values or len(max(values, key=len)) <= _SHORT else _judge
         told = [said for said in map(judge, self.slots, values) if said]
         if len(told) < len(self.slots):
             return None
@@ -299,40 +299,51 @@ def _said(key: str, value: Any) -> tuple[str, str, str]:
     return said[0], said[1], said[2]
 
 
+class _Alike:
+    """The forms of one skeleton, and how many documents of it were to be made one."""
+
+    __slots__ = ("forms", "tried")
+
+    def __init__(self) -> None:
+        self.forms: list[_Form] = []
+        self.tried = 0
+
+
 class Forms:
-    """The forms that are known, for the names of ``iris``."""
+    """The forms that are known, for the names of ``iris``; any thread may ask."""
 
     def __init__(self, iris: Iris) -> None:
         self._iris = iris
-        self._known: dict[bytes, list[_Form]] = {}  # by skeletons, those that were seen once among them
+        self._known: dict[bytes, _Alike] = {}  # by skeletons, those that were seen once among them
 
     def text(self, data: bytes, graph: str) -> str | None:
         """Return the text (``kg.rdf.text_of``) of the graph that a document surely is, which is valid; None when it is to be read whole."""
         parts = _parted(data)
-        known = parts and self._known.get(parts.skeleton)
-        if not parts or not known or not self._iris.is_entity(graph):
+        known = self._known.get(parts.skeleton) if parts else None
+        if parts is None or known is None or not known.forms or not self._iris.is_entity(graph):
             return None
-        for form in known:
+        for form in known.forms:
             if (text := form.text(parts, graph)) is not None:
                 return text
         return None
 
-    def learn(self, data: bytes, graph: str, text: str) -> None:
-        """Take note of a document that was read whole, as ``text``, and is valid; the second one of a skeleton is made a form."""
+    def learn(self, data: bytes, graph: str, lines: Lines) -> None:
+        """Take note of a document that was read whole, as ``lines``, and is valid; the second one of a skeleton is made a form."""
         parts = _parted(data)
         if parts is None or len(parts.strings) > _LONGEST:
             return
-        if parts.skeleton not in self._known:
+        known = self._known.get(parts.skeleton)
+        if known is None:
             if len(self._known) >= _FORMS:
                 self._known.clear()
-            self._known[parts.skeleton] = []
+            self._known[parts.skeleton] = _Alike()
             return
-        known = self._known[parts.skeleton]
-        if len(known) >= _ALIKE:
+        if known.tried >= _ALIKE:
             return
+        known.tried += 1
         try:
             form = _Reading(parts).form(msgspec.json.decode(data))
         except _Unsure:
             return
-        if form.text(parts, graph) == text:
-            known.append(form)
+        if form.text(parts, graph) == text_of(lines):
+            known.forms.append(form)

@@ -60,7 +60,7 @@ def _proven(document: Document, iris: Iris, forms: Forms) -> Proven | None:
     except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the document, and tells of it
         return None
     text = text_of(lines)
-    forms.learn(document.data, document.graph, text)
+    forms.learn(document.data, document.graph, lines)
     return Proven(text, digest_of(text))
 
 

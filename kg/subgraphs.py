@@ -24,9 +24,11 @@ from kg.errors import (
     ResourceNotFound,
     TooLarge,
 )
+from kg.forms import Forms
 from kg.iris import Iris
 from kg.neighbourhood import Following, Neighbourhood, neighbourhood
-from kg.rdf import JSONLD, NTRIPLES, Lines, Syntax
+from kg.rdf import JSONLD, NTRIPLES, Lines, Syntax, digest_of
+from kg.store.lines import Canonical, Known
 from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
 from kg.tombstones import is_tombstone, tombstone
 from kg.validation import validate
@@ -86,6 +88,7 @@ class Subgraphs:
         self._iris = iris
         self._clock = clock
         self._max_bytes = max_bytes
+        self._forms = Forms(iris)
 
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(self, id: str, *, allow_gone: bool = False) -> Subgraph:
@@ -130,13 +133,15 @@ class Subgraphs:
     def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
         """Read a document as the content of ``graph``: triples, or quads of that graph and no other.
 
-        Raises ``TooLarge`` and ``InvalidDocument``; nothing is validated yet.
+        Raises ``TooLarge`` and ``InvalidDocument``; nothing is validated yet, unless it is known to be valid (``Known``).
         """
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
         if syntax is NTRIPLES and (lines := documents.triples(data)) is not None:
             return lines
         if syntax is JSONLD:
+            if (text := self._forms.text(data, graph)) is not None:
+                return Known(text, digest_of(text), graph)
             if (lines := documents.lines(data)) is not None:
                 return lines
             data = inlining.inline(data, max_bytes=self._max_bytes)
@@ -220,7 +225,10 @@ class Subgraphs:
     ) -> GraphWrite:
         """Return the write that puts ``lines``, validated, for ``apply``."""
         iri = self._iris.expand(id)
-        validate(lines, iri, self._iris)
+        if not isinstance(lines, Known) or lines.graph != iri:
+            validate(lines, iri, self._iris)
+            if isinstance(lines, Canonical) and (source := lines.take_source()):
+                self._forms.learn(source, iri, lines)
         return GraphWrite(iri, lines, owner, expected)
 
     def prepare_delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> GraphWrite:

@@ -48,13 +48,14 @@ _IRIS = re.compile(_IRI)
 class Canonical(frozenset[str]):
     """Lines in the engine's form for sure, without blank nodes: who has just read them need not have them looked at again."""
 
-    __slots__ = ("_facts",)
+    __slots__ = ("_facts", "_source")
     _facts: Facts | None
+    _source: bytes
 
-    def __new__(cls, lines: Iterable[str], facts: Facts | None = None) -> Self:
-        """Take lines, and what they say where the reader has that already."""
+    def __new__(cls, lines: Iterable[str], facts: Facts | None = None, source: bytes = b"") -> Self:
+        """Take lines, and where the reader has that what they say, and the document that it read."""
         made = super().__new__(cls, lines)
-        made._facts = facts
+        made._facts, made._source = facts, source
         return made
 
     def take_facts(self) -> Facts | None:
@@ -62,18 +63,24 @@ class Canonical(frozenset[str]):
         facts, self._facts = self._facts, None
         return facts
 
+    def take_source(self) -> bytes:
+        """Return the document that was read, once; empty when it was none."""
+        source, self._source = self._source, b""
+        return source
+
 
 class Known(Canonical):
-    """Canonical lines whose ``text`` (``kg.rdf.text_of``) and ``digest`` are known already."""
+    """Canonical lines that are known to be valid as ``graph``, with their ``text`` (``kg.rdf.text_of``) and ``digest``."""
 
-    __slots__ = ("digest", "text")
+    __slots__ = ("digest", "graph", "text")
     text: str
     digest: str
+    graph: str
 
-    def __new__(cls, text: str, digest: str) -> Self:
+    def __new__(cls, text: str, digest: str, graph: str) -> Self:
         """Take a text that holds no line twice, with its digest."""
         made = super().__new__(cls, text.split("\n") if text else ())
-        made.text, made.digest = text, digest
+        made.text, made.digest, made.graph = text, digest, graph
         return made
 
 
@@ -81,6 +88,7 @@ def canonical(lines: Lines, graph: str) -> Lines:
     """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
     if isinstance(lines, Canonical):
         lines.take_facts()  # who has not looked at them by now will not
+        lines.take_source()
         return lines
     text = "\n".join([*lines, ""])
     if text.count("\n") == len(lines) and _GRAPH.fullmatch(text):

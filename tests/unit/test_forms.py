@@ -65,7 +65,7 @@ def learnt(*known: dict[str, Any]) -> Forms:
     for _ in range(2):
         for each in known:
             if (text := whole(tight(each), named(each))) is not None:
-                made.learn(tight(each), named(each), text)
+                made.learn(tight(each), named(each), rdf.lines_in(text))
     return made
 
 
@@ -199,9 +199,9 @@ def test_a_document_is_made_a_form_when_a_second_one_comes() -> None:
     text = whole(tight(document), named(document))
     assert text is not None
 
-    made.learn(tight(document), named(document), text)
+    made.learn(tight(document), named(document), rdf.lines_in(text))
     assert made.text(tight(document), named(document)) is None
-    made.learn(tight(document), named(document), text)
+    made.learn(tight(document), named(document), rdf.lines_in(text))
     assert made.text(tight(document), named(document)) == text
 
 
