@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
@@ -34,6 +36,8 @@ PAUSE = 0.02
 PER_READER = 0.003
 UNREAD = 0.2
 """The same while nobody reads: more changes in one transaction of the index, which whoever searches brings up to date first."""
+ASIDE = 2.0
+"""Seconds that what is much is written before the index follows, when nobody reads; whoever searches brings it up to date."""
 MAX_QUADS = 1_000
 """Quads that one event tells."""
 _SMALL = 4096  # bytes of an event with quads that is kept as long as the event
@@ -155,6 +159,7 @@ class Feed:
         self._ending = threading.Event()
         self._listeners: list[Callable[[], None]] = []
         self.readers = 0
+        self._aside = 0
         self._thread = threading.Thread(target=self._run, name="feed", daemon=True)
 
     def start(self) -> None:
@@ -178,6 +183,17 @@ class Feed:
     def wake(self) -> None:
         """Note that the store has changed; quick, from any thread."""
         self._woken.set()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Have what is written meanwhile taken in later, ``ASIDE`` seconds at most, unless somebody reads."""
+        with self._lock:
+            self._aside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._aside -= 1
 
     def on_news(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have ``listener`` called, in the feed's thread, when there is something new; returns what undoes it."""
@@ -276,6 +292,13 @@ class Feed:
                 log.exception("feed_failed")
                 self._ending.wait(_IDLE)
             self._ending.wait(PAUSE + PER_READER * self.readers if self.readers else UNREAD)
+            self._stand_aside()
+
+    def _stand_aside(self) -> None:
+        """Leave the processors to who writes much, while nobody reads."""
+        ends = time.monotonic() + ASIDE
+        while self._aside and not self.readers and not self.ended and time.monotonic() < ends:
+            self._ending.wait(UNREAD)
 
     def _follow(self) -> None:
         """Take in what is new, page by page; what comes meanwhile is for the next time."""

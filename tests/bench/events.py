@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from kg.store.applying import LINGER
 from tests.service.conftest import serving
 from tests.service.test_subgraph import JSONLD, forecast
 
@@ -85,7 +86,7 @@ def _rows(subscribers: int, rounds: int, coding: str) -> list[tuple[str, str, st
 def _round(url: str, pid: int, name: str) -> tuple[int, float]:
     """Write as fast as it goes, once nothing is left to do of before; returns how many writes, and the service's processor seconds for one."""
     idle = 0
-    while idle < 2:
+    while idle <= 2 * LINGER:  # the engine takes new graphs over after a while
         before = _cpu(pid)
         time.sleep(0.5)
         idle = idle + 1 if _cpu(pid) - before < 0.02 else 0

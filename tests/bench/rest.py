@@ -25,6 +25,7 @@ import httpx
 from api.demo.prometheus import free_port
 from kg import jsonld, rdf
 from kg.iris import Iris
+from kg.store.applying import LINGER
 from kg.validation import validate
 from tests.service.conftest import BASE, serving
 
@@ -54,7 +55,7 @@ class _Round:
 
 
 def run() -> list[Row]:
-    """Measure all rows; about three minutes."""
+    """Measure all rows; about five minutes."""
     if shutil.which("wrk") is None:
         sys.exit("wrk is not installed: apt-get install --no-install-recommends wrk")
     if not GRAPH.exists():
@@ -235,11 +236,12 @@ def _alone(ours: _Side, clients: int, directory: Path) -> _Round:
 def _settled(*sides: _Side) -> None:
     """Wait until nobody has anything left to do of what was written before: it is no work of what is measured next.
 
-    A table to merge, or what the peer has not synced: the disk would have to write that before what ours syncs.
+    A table to merge, new graphs that the engine takes over after a while (``LINGER``), or what the peer has not synced: the disk would have
+    to write that before what ours syncs.
     """
     os.sync()
     idle, ends = 0, time.monotonic() + 60
-    while idle < 2 and time.monotonic() < ends:
+    while idle <= LINGER and time.monotonic() < ends:
         before = sum(_cpu(each.pid) for each in sides)
         time.sleep(1)
         idle = idle + 1 if sum(_cpu(each.pid) for each in sides) - before < 0.05 else 0
