@@ -16,6 +16,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -33,7 +35,7 @@ KEPT = 4_096
 """Newest events kept in memory."""
 PAUSE = 0.02
 """Seconds between two looks at the store while it changes; with many readers more (``PER_READER`` each)."""
-PER_READER = 0.003
+PER_READER = 0.005
 UNREAD = 0.2
 """The same while nobody reads: more changes in one transaction of the index, which whoever searches brings up to date first."""
 ASIDE = 2.0
@@ -259,23 +261,20 @@ class Feed:
         return []
 
     def _event(self, position: Position, entry: LogEntry, known: Known | None) -> Event:
-        """Write an event as CloudEvents JSON (https://github.com/cloudevents/spec, 1.0.2)."""
         facets, tombstone = known or (None, None)
         id = self._iris.short(entry.graph) if entry.graph.startswith(self._iris.root) else entry.graph
-        told = {name: values[0] for name, values in zip(FIELDS, facets or (), strict=False) if values and name in _TOLD}
-        data = {"iri": entry.graph, "owner": entry.owner, "before": entry.before, "after": entry.after,
-                "generation": entry.generation, **told}  # fmt: skip
+        told = [values[0] if values else None for values in facets[: len(_TOLD)]] if facets else ()
         content = msgspec.json.encode(
-            {
-                "specversion": "1.0",
-                "id": str(position),
-                "source": self._iris.base,
-                "type": f"drumlin.subgraph.{_outcome(entry, tombstone)}",
-                "subject": id,
-                "time": entry.at.isoformat(),
-                "datacontenttype": "application/json",
-                "data": {name: value for name, value in data.items() if value is not None},
-            }
+            _CloudEvent(
+                "1.0",
+                str(position),
+                self._iris.base,
+                f"drumlin.subgraph.{_outcome(entry, tombstone)}",
+                id,
+                _moment(entry.at),
+                "application/json",
+                _Data(entry.graph, entry.owner, entry.before, entry.after, entry.generation, *told),
+            )
         )
         return Event(position, entry, facets, content, self.lines_of)
 
@@ -330,7 +329,36 @@ class Feed:
             each()
 
 
-_TOLD = frozenset({"type", "domain", "cluster", "namespace"})
+_TOLD = ("type", "domain", "cluster", "namespace")
+assert FIELDS[: len(_TOLD)] == _TOLD
+_moment = lru_cache(maxsize=64)(datetime.isoformat)  # what was committed together has one
+
+
+class _Data(msgspec.Struct, omit_defaults=True, gc=False):
+    """What an event tells of a change; what is not known is left out."""
+
+    iri: str
+    owner: str
+    before: str | None = None
+    after: str | None = None
+    generation: int = 0
+    type: str | None = None
+    domain: str | None = None
+    cluster: str | None = None
+    namespace: str | None = None
+
+
+class _CloudEvent(msgspec.Struct, gc=False):
+    """An event as CloudEvents JSON (https://github.com/cloudevents/spec, 1.0.2)."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str
+    time: str
+    datacontenttype: str
+    data: _Data  # last: what an event with quads has more stands at its end
 
 
 def _outcome(entry: LogEntry, tombstone: str | None) -> str:

@@ -66,6 +66,7 @@ class Row(NamedTuple):
 
 _COLUMNS = ", ".join(Row._fields)
 _KNOWN = f"SELECT {_COLUMNS} FROM entity WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608 - constants
+_TOLD = "SELECT id, facets, digest, tombstone FROM entity WHERE id IN (SELECT value FROM json_each(?))"
 _INSERT = f"INSERT INTO entity ({_COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"  # noqa: S608 - constants
 _UPDATE = f"UPDATE entity SET {', '.join(f'{name} = ?' for name in Row._fields[1:-1])} WHERE row = ?"  # noqa: S608 - constants
 _FIND = "INSERT INTO found (rowid, words) VALUES (?, ?)"
@@ -165,6 +166,10 @@ class Tables:
         """Return what is known of entities, by id."""
         return {row[0]: Row(*row) for row in connection.execute(_KNOWN, (json.dumps(ids),)).fetchall()}
 
+    def told(self, ids: Sequence[str], connection: sqlite3.Connection) -> list[tuple[str, str, str, bool]]:
+        """Return ids of entities with their facets, digest, and whether they are tombstones."""
+        return connection.execute(_TOLD, (json.dumps(ids),)).fetchall()
+
     def all_facets(self) -> Iterator[tuple[int, str, str]]:
         """Yield number, facets and words of each entity that is not removed."""
         return self.writer.execute("SELECT row, facets, words FROM entity WHERE NOT removed")
@@ -234,6 +239,7 @@ def packed(facets: Facets) -> str:
     return msgspec.json.encode(facets).decode()
 
 
+@lru_cache(maxsize=16_384)
 def unpacked(text: str) -> Facets:
     """Return the facets of a row, the same objects for the same values."""
     return tuple(map(kept_once, msgspec.json.decode(text, type=Facets)))

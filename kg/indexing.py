@@ -285,10 +285,10 @@ class Index:
         """Return what is known of entities by IRI, those that are gone among them; raises ``StoreUnavailable``."""
         ids = [self._iris.short(each) for each in graphs if each.startswith(self._iris.root)]
         with self.reading() as connection:
-            rows = self._tables.rows(ids, connection)
+            rows = self._tables.told(ids, connection)
         return {
-            self._iris.root + id: Known(unpacked(row.facets), row.digest if row.tombstone else None)
-            for id, row in rows.items()
+            self._iris.root + id: Known(unpacked(facets), digest if tombstone else None)
+            for id, facets, digest, tombstone in rows
         }
 
     def close(self) -> None:
