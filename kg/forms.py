@@ -26,11 +26,11 @@ from kg.iris import Iris
 from kg.rdf import Lines, Values, text_of
 from kg.validation import left_to_check, test_of
 
-_FORMS = 1000
-"""Forms that are known at most; then it begins anew."""
+_ROOM = 8 << 20
+"""Bytes of the documents that were taken note of, after which it begins anew."""
 _ALIKE = 16
 """Documents of one skeleton that are made forms, or found not to be sure."""
-_LONGEST = 1000  # strings of a document that is made a form
+_LONGEST = 32 << 10  # bytes of a document that is taken note of
 _SHORT = 256  # characters of a value that is remembered
 _DIGITS = 15  # of a number that every reader of JSON takes for the same
 _QUOTE = "\0"  # stands for an escaped quote: no JSON text holds it
@@ -134,6 +134,10 @@ class _Form:
     owners: list[int] = field(default_factory=list)  # the things that they are about
     taken: Callable[[Sequence[str]], tuple[str, ...]] = tuple  # takes the strings that are the same in all documents
     same: tuple[str, ...] = ()
+
+    def is_like(self, other: _Form) -> bool:
+        """Tell whether the same documents of one skeleton are of this form and of another one."""
+        return self.same == other.same and self.places == other.places
 
     def text(self, parts: _Parts, graph: str) -> str | None:
         """Return the text of the graph that a document of the same skeleton is; None when that is not certain."""
@@ -315,10 +319,11 @@ class Forms:
     def __init__(self, iris: Iris) -> None:
         self._iris = iris
         self._known: dict[bytes, _Alike] = {}  # by skeletons, those that were seen once among them
+        self._held = 0
 
     def text(self, data: bytes, graph: str) -> str | None:
         """Return the text (``kg.rdf.text_of``) of the graph that a document surely is, which is valid; None when it is to be read whole."""
-        parts = _parted(data)
+        parts = _parted(data) if len(data) <= _LONGEST else None
         known = self._known.get(parts.skeleton) if parts else None
         if parts is None or known is None or not known.forms or not self._iris.is_entity(graph):
             return None
@@ -329,21 +334,21 @@ class Forms:
 
     def learn(self, data: bytes, graph: str, lines: Lines) -> None:
         """Take note of a document that was read whole, as ``lines``, and is valid; the second one of a skeleton is made a form."""
-        parts = _parted(data)
-        if parts is None or len(parts.strings) > _LONGEST:
+        parts = _parted(data) if len(data) <= _LONGEST else None
+        known = self._known.get(parts.skeleton) if parts else None
+        if parts is None or (known and known.tried >= _ALIKE):
             return
-        known = self._known.get(parts.skeleton)
+        self._held += len(data)
+        if self._held > _ROOM:
+            self._held = 0
+            self._known.clear()
         if known is None:
-            if len(self._known) >= _FORMS:
-                self._known.clear()
             self._known[parts.skeleton] = _Alike()
-            return
-        if known.tried >= _ALIKE:
             return
         known.tried += 1
         try:
             form = _Reading(parts).form(msgspec.json.decode(data))
         except _Unsure:
             return
-        if form.text(parts, graph) == text_of(lines):
+        if form.text(parts, graph) == text_of(lines) and not any(form.is_like(each) for each in known.forms):
             known.forms.append(form)
