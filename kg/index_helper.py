@@ -14,7 +14,7 @@ from kg import processes
 from kg.index_process import Asked
 from kg.intake import Taken
 from kg.iris import Iris
-from kg.store.frames import CHUNK, Frames, frame
+from kg.store.frames import Frames, frame
 
 MUCH = 100
 """Changes from which on it is worth while to have them taken in elsewhere."""
@@ -79,11 +79,9 @@ class Helper:
         return msgspec.json.decode(self._next(self._socket), type=Taken)
 
     def _next(self, channel: socket.socket) -> bytes:
-        while (found := self._arrived.next()) is None:
-            data = channel.recv(CHUNK)
-            if not data:
-                raise Lost("it has ended")
-            self._arrived.feed(data)
+        found = self._arrived.wait(channel)
+        if found is None:
+            raise Lost("it has ended")
         kind, payload = found
         if kind == b"X":
             raise Lost(payload.decode())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import socket
 from pathlib import Path
 
@@ -19,8 +18,7 @@ import msgspec
 from kg.index_tables import Tables
 from kg.intake import CHUNK, Intake, Taken
 from kg.iris import Iris
-from kg.processes import end_with
-from kg.store.frames import CHUNK as PART
+from kg.processes import begun
 from kg.store.frames import Frames, frame
 from kg.store.log_reader import LogReader
 from kg.store.protocol import StoredGraph
@@ -57,12 +55,8 @@ def main() -> None:
     options.add_argument("log", type=Path)
     options.add_argument("index", type=Path)
     options.add_argument("base")
-    options.add_argument("--parent", type=int, required=True)
-    given = options.parse_args()
-    end_with(given.parent)
+    given, channel = begun(options)
     os.nice(_YIELDING)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    channel = socket.socket(fileno=0)
     try:
         _serve(channel, LogReader(given.log), Tables(given.index), Iris(given.base))
     except Exception as error:  # noqa: BLE001 - the edge of the process: it is told, and the service does it itself
@@ -73,11 +67,9 @@ def _serve(channel: socket.socket, log: LogReader, tables: Tables, iris: Iris) -
     arrived = Frames()
     tables.write_along()
     channel.sendall(frame(b"E"))
-    while data := channel.recv(PART):
-        arrived.feed(data)
-        while (found := arrived.next()) is not None:
-            taken = answer(log, tables, iris, msgspec.json.decode(found[1], type=Asked))
-            channel.sendall(frame(b"D", msgspec.json.encode(taken)))
+    while found := arrived.wait(channel):
+        taken = answer(log, tables, iris, msgspec.json.decode(found[1], type=Asked))
+        channel.sendall(frame(b"D", msgspec.json.encode(taken)))
 
 
 if __name__ == "__main__":

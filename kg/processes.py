@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -34,7 +36,16 @@ def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], socket
     return process, ours
 
 
-def end_with(parent: int) -> None:
+def begun(options: argparse.ArgumentParser) -> tuple[argparse.Namespace, socket.socket]:
+    """Begin as what ``start`` has started: returns the arguments, and what to talk to the service through, with which this process ends."""
+    options.add_argument("--parent", type=int, required=True)
+    given = options.parse_args()
+    _end_with(given.parent)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return given, socket.socket(fileno=0)
+
+
+def _end_with(parent: int) -> None:
     """Have this process killed when the thread that started it ends, and now if that is so already; leave Ctrl-C to ``parent``."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

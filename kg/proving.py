@@ -15,7 +15,7 @@ import structlog
 
 from kg import processes
 from kg.iris import Iris
-from kg.proving_process import PART, Document, Proven
+from kg.proving_process import BYTES, PART, Document, Proven
 from kg.store.frames import Frames, frame
 
 COUNT = 2
@@ -24,7 +24,6 @@ REST = 30.0
 """Seconds without work after which a process ends."""
 _ANSWER = 20.0  # seconds that one may take to begin, and to answer
 _AGAIN = 60.0  # seconds after a failure before others are begun
-_BYTES = 1 << 18
 _read = msgspec.msgpack.Decoder(list[Proven | None]).decode
 
 log = structlog.get_logger()
@@ -44,11 +43,9 @@ class _Prover:
         return [each for _ in range(0, len(documents), PART) for each in _read(self.next())]
 
     def next(self) -> bytes:
-        while (found := self.arrived.next()) is None:
-            data = self.channel.recv(_BYTES)
-            if not data:
-                raise ConnectionResetError("the process has ended")
-            self.arrived.feed(data)
+        found = self.arrived.wait(self.channel, BYTES)
+        if found is None:
+            raise ConnectionResetError("the process has ended")
         return found[1]
 
     def end(self) -> None:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import resource
-import socket
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -18,14 +16,15 @@ import msgspec
 from kg import documents, inlining
 from kg.forms import Forms
 from kg.iris import Iris
-from kg.processes import end_with
+from kg.processes import begun
 from kg.rdf import digest_of, text_of
 from kg.store.frames import Frames, frame
 from kg.validation import validate
 
 PART = 100
 """Documents that are answered together: what is still in the processor's cache is sent soonest."""
-_BYTES = 1 << 18
+BYTES = 1 << 18
+"""Bytes that are taken from the channel at a time."""
 
 
 class Document(NamedTuple):
@@ -68,24 +67,19 @@ def main() -> None:
     """Serve on standard input until the other side is gone."""
     options = argparse.ArgumentParser()
     options.add_argument("base")
-    options.add_argument("--parent", type=int, required=True)
-    given = options.parse_args()
-    end_with(given.parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    channel, iris = socket.socket(fileno=0), Iris(given.base)
+    given, channel = begun(options)
+    iris = Iris(given.base)
     forms = Forms(iris)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)  # there are no cycles to speak of
     asked = msgspec.msgpack.Decoder(list[Document])
     arrived = Frames()
     channel.sendall(frame(b"E"))
-    while data := channel.recv(_BYTES):
-        arrived.feed(data)
-        while (found := arrived.next()) is not None:
-            sent = asked.decode(found[1])
-            for start in range(0, len(sent), PART):
-                proven = prove(sent[start : start + PART], iris, forms)
-                channel.sendall(frame(b"D", msgspec.msgpack.encode(proven)))
+    while found := arrived.wait(channel, BYTES):
+        sent = asked.decode(found[1])
+        for start in range(0, len(sent), PART):
+            proven = prove(sent[start : start + PART], iris, forms)
+            channel.sendall(frame(b"D", msgspec.msgpack.encode(proven)))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ then ``E`` (the end) or ``X`` (an error).
 from __future__ import annotations
 
 import json
+import socket
 import struct
 from functools import lru_cache
 from typing import NamedTuple
@@ -70,6 +71,15 @@ class Frames:
     def feed(self, data: bytes) -> None:
         """Take what arrived."""
         self._waiting += data
+
+    def wait(self, channel: socket.socket, size: int = CHUNK) -> tuple[bytes, bytes] | None:
+        """Return the next frame, taking up to ``size`` bytes at a time from ``channel``; None when the other side is gone."""
+        while (found := self.next()) is None:
+            data = channel.recv(size)
+            if not data:
+                return None
+            self.feed(data)
+        return found
 
     def next(self) -> tuple[bytes, bytes] | None:
         """Return the next frame, None while it is not all there."""

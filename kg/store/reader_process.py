@@ -19,7 +19,7 @@ from contextlib import suppress
 import pyoxigraph as ox
 
 from kg.errors import DrumlinError
-from kg.processes import end_with
+from kg.processes import begun
 from kg.store import blanks, frames, querying
 from kg.store.frames import CHUNK, Frames, frame
 from kg.store.querying import Chosen
@@ -143,15 +143,11 @@ def main() -> None:
     """Serve on standard input."""
     options = argparse.ArgumentParser()
     options.add_argument("folder")
-    options.add_argument("--parent", type=int, required=True)
     options.add_argument("--address-space", type=int, default=0, help="bytes; 0 for no limit")
     options.add_argument("--restricted", action="store_true", help="the first frame says what may be seen")
-    given = options.parse_args()
-    end_with(given.parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    given, channel = begun(options)
     if given.address_space:
         resource.setrlimit(resource.RLIMIT_AS, (given.address_space, given.address_space))
-    channel = socket.socket(fileno=0)
     engine = ox.Store(given.folder)
     try:
         if given.restricted:
@@ -162,12 +158,9 @@ def main() -> None:
 
 
 def _seen(channel: socket.socket) -> tuple[frozenset[str], tuple[str, ...]]:
-    arrived = Frames()
-    while (found := arrived.next()) is None:
-        data = channel.recv(CHUNK)
-        if not data:
-            sys.exit(0)
-        arrived.feed(data)
+    found = Frames().wait(channel)
+    if found is None:
+        sys.exit(0)
     said = json.loads(found[1])
     return frozenset(said["graphs"]), tuple(said["prefixes"])
 
