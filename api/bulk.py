@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from typing import ParamSpec, TypeVar
 
 import msgspec
@@ -115,6 +116,7 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
             told.append(await writing)
         writing = asyncio.create_task(run_in_threadpool(_write_batch, service, ready))
 
+    much = ExitStack()
     try:
         async for batch in _batches(lines):
             if isinstance(batch, DrumlinError):
@@ -122,12 +124,14 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
                 break
             if reading or writing:
                 service.provers.begin()
+                much.enter_context(service.feed.aside())
             if len(reading) == _AHEAD:
                 await write_next()
             reading.append(asyncio.create_task(run_in_threadpool(_read_batch, service, batch)))
         while reading:
             await write_next()
     finally:
+        much.close()
         await asyncio.gather(*reading, return_exceptions=True)
         if writing:
             told.append(await writing)

@@ -58,5 +58,4 @@ async def write_many(
     if atomic:
         batch = await bulk.together(lines)
         return Response(await run_in_threadpool(bulk.write_together, service, batch), media_type=bulk.MEDIA_TYPE)
-    with service.feed.aside():
-        return Response(await bulk.results(service, lines), media_type=bulk.MEDIA_TYPE)
+    return Response(await bulk.results(service, lines), media_type=bulk.MEDIA_TYPE)

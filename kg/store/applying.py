@@ -198,7 +198,7 @@ class Applier:
         return self._closed or self._again or (bool(self._pending) and not self._error)
 
     def _urgent(self) -> bool:
-        if self._closed or self._again or self._statements > ROOM * _ENOUGH:
+        if self._closed or self._again or self._reaching or self._statements > ROOM * _ENOUGH:
             return True
         return time.monotonic() - self._asked_at < _ASKED
 

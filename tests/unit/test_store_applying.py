@@ -179,6 +179,20 @@ def test_writers_give_way_to_who_waits_for_the_engine(store: EmbeddedStore, monk
     asking.join()
 
 
+def test_who_waits_for_long_is_not_kept_waiting_between_batches(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches that write over one another are applied one by one; as long as somebody waits, without a pause."""
+    monkeypatch.setattr(applying, "_ASKED", 0.0)  # the question was asked long ago
+    monkeypatch.setattr(applying, "SOON", 1.0)
+    for value in range(10):
+        store.apply([write(A, value)])
+
+    began = time.monotonic()
+    store._writer.applier.reach(store.generation)
+    assert time.monotonic() - began < 5
+
+
 def test_a_merge_that_failed_while_the_disk_was_full_is_no_error_later(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
