@@ -20,7 +20,7 @@ from kg.store.frames import Frames, frame
 
 COUNT = 2
 """Processes; what is left to the service, writing what they have read, takes as long as one of them."""
-REST = 30.0
+REST = 120.0
 """Seconds without work after which a process ends."""
 _ANSWER = 20.0  # seconds that one may take to begin, and to answer
 _AGAIN = 60.0  # seconds after a failure before others are begun

@@ -18,6 +18,7 @@ from kg.errors import InvalidIdentifier, InvalidSettings
 from kg.iris import RESERVED, Iris
 from kg.resources import ResourceSettings
 from kg.servers import DatasourceSettings, StoreSettings
+from kg.telemetry import DEFAULT_EXPORTERS
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -31,9 +32,6 @@ DEFAULT_LABELS = (
     "topology.kubernetes.io/zone",
     "team",
 )
-
-
-DEFAULT_EXPORTERS = ("cadvisor", "node-exporter", "kepler")
 
 
 class DomainSettings(BaseModel):

@@ -13,8 +13,7 @@ from kg.errors import InvalidDocument, InvalidSettings, ResourceNotFound
 from kg.iris import Iris
 from kg.jsonld import CONTEXT_IRI, NAMESPACE, NodeDocument
 from kg.rdf import TURTLE, parse, terms
-from kg.settings import DEFAULT_EXPORTERS
-from kg.telemetry import promql
+from kg.telemetry import DEFAULT_EXPORTERS, promql
 
 _TITLE = "http://purl.org/dc/terms/title"
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"

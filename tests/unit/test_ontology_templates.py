@@ -16,8 +16,8 @@ from kg.errors import InvalidSettings
 from kg.iris import Iris
 from kg.jsonld import lines
 from kg.servers import DatasourceSettings
-from kg.settings import DEFAULT_EXPORTERS, Settings
-from kg.telemetry import promql
+from kg.settings import Settings
+from kg.telemetry import DEFAULT_EXPORTERS, promql
 from kg.telemetry.datasources import Datasource, label_names
 from kg.telemetry.resolve import Resolver
 from kg.telemetry.series import Window
