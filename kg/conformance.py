@@ -20,7 +20,7 @@ from kg.rdf import TURTLE, Facts, Values, parse
 
 _Value = Callable[[str], bool]
 Check = Callable[[str, Facts], bool]
-"""Tells whether what facts say of a subject surely conforms; more facts never make it less sure."""
+"""Tells whether what facts say of a subject surely conforms; what they say of other things never makes it less sure."""
 
 TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
