@@ -80,6 +80,7 @@ class Applier:
         self._asked_at = 0.0
         self._error: StoreUnavailable | None = None
         self._again = False
+        self._held_back = False  # a batch could not be applied with those before it, and is next
         self._closed = False
         self._loaded = 0
         self._loaded_at = 0.0
@@ -175,24 +176,32 @@ class Applier:
             self._tidy_when_due()
 
     def _next(self) -> list[_Batch] | None:
-        """Wait for something to do: batches that touch different graphs; none to open a failed engine or to tidy; None to end."""
+        """Wait for something to do: batches that may be applied as one; none to open a failed engine or to tidy; None to end."""
         with self._moved:
             to_tidy = self._loaded >= _OPTIMIZE_AFTER and not self._error
             if not self._moved.wait_for(self._asked_for, _QUIET if to_tidy else None):
                 return []
             if self._closed and (self._error or not self._pending):
                 return None
-            if not self._again:
+            if not (self._again or self._held_back):
                 self._moved.wait_for(self._urgent, SOON)
                 self._moved.wait_for(lambda: self._urgent() or any(each.rest for each in self._pending), LINGER)
-            taken: list[_Batch] = []
-            touched: set[str] = set()
-            for batch in self._pending:
-                if len(touched) >= CHUNK or not touched.isdisjoint(batch.graphs):
-                    break
-                taken.append(batch)
-                touched |= batch.graphs
-            return taken
+            return self._as_one()
+
+    def _as_one(self) -> list[_Batch]:
+        """Return the pending batches that may be applied as one: updates in order, and what is loaded before them may be loaded first."""
+        taken: list[_Batch] = []
+        touched: set[str] = set()
+        graphs = 0
+        self._held_back = False
+        for batch in self._pending:
+            self._held_back = not touched.isdisjoint(each.graph for each in batch.new)
+            if graphs >= CHUNK or self._held_back:
+                break
+            taken.append(batch)
+            touched |= batch.graphs
+            graphs += len(batch.graphs)
+        return taken
 
     def _asked_for(self) -> bool:
         return self._closed or self._again or (bool(self._pending) and not self._error)
@@ -225,7 +234,7 @@ class Applier:
             log.info("engine_opened_again")
         new = list(chain.from_iterable(each.new for each in taken))
         if len(new) >= LOADED or not all(each.update for each in taken):
-            write(self._engine, new, update_text(chain.from_iterable(each.rest for each in taken)))
+            write(self._engine, new, ";\n".join(update_text(each.rest) for each in taken if each.rest))
             self._loaded += len(new)
             self._loaded_at = time.monotonic()
         else:

@@ -182,15 +182,51 @@ def test_writers_give_way_to_who_waits_for_the_engine(store: EmbeddedStore, monk
 def test_who_waits_for_long_is_not_kept_waiting_between_batches(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Batches that write over one another are applied one by one; as long as somebody waits, without a pause."""
+    """What cannot be applied as one is applied without a pause as long as somebody waits."""
     monkeypatch.setattr(applying, "_ASKED", 0.0)  # the question was asked long ago
     monkeypatch.setattr(applying, "SOON", 1.0)
+    monkeypatch.setattr(applying, "CHUNK", 1)
     for value in range(10):
         store.apply([write(A, value)])
 
     began = time.monotonic()
     store._writer.applier.reach(store.generation)
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("loaded", [applying.LOADED, 1])
+def test_batches_that_write_over_one_another_are_applied_in_order_as_few(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, loaded: int
+) -> None:
+    """Who writes the same graphs again and again, and takes some away, has the engine follow, whether new ones are loaded or not."""
+    monkeypatch.setattr(applying, "LOADED", loaded)
+    monkeypatch.setattr(applying, "_ASKED", 0.0)
+    updated: list[str] = []
+    update, pause = Engine.update, threading.Event()
+
+    def slowly(self: Engine, text: str) -> None:
+        pause.wait(60)
+        updated.append(text)
+        update(self, text)
+
+    monkeypatch.setattr(Engine, "update", slowly)
+    store.apply([write(A, "first")])
+    store.apply([write(A, "second")])
+    until(lambda: len(store._writer.applier._pending) == 2)
+    rounds = 20
+    for value in range(rounds):
+        store.apply([write(A, value), write(f"{B}{value}", value)])
+        store.apply([write(A, value + 1), remove(f"{B}{value - 1}")])
+        store.apply([write(B, value)])
+    store.apply([remove(A), write(B, "last")])
+    store.apply([write(A, "again")])
+
+    began = time.monotonic()
+    pause.set()
+    until(lambda: store._writer.applier.applied == store.generation)
+    assert time.monotonic() - began < 2
+    assert len(updated) <= 8
+    assert sorted(values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")) == sorted(["again", "last", str(rounds - 1)])
 
 
 def test_a_merge_that_failed_while_the_disk_was_full_is_no_error_later(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from kg.errors import GraphOwned, PreconditionFailed
 from kg.rdf import digest
 from kg.store import applying, writer
+from kg.store.applying import Applier
 from kg.store.embedded import EmbeddedStore
 from kg.store.protocol import ANY, GraphWrite, Lines
 
@@ -85,19 +87,24 @@ def store() -> Iterator[EmbeddedStore]:
 _NUMBERS = itertools.count()
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("bulk", [2, 500])
 @given(batches=st.lists(BATCH, max_size=12))
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_writes_leaves_what_the_model_says(
-    store: EmbeddedStore, bulk: int, batches: list[list[tuple[str, Lines | None, str, str]]]
+    store: EmbeddedStore, bulk: int, late: bool, batches: list[list[tuple[str, Lines | None, str, str]]]
 ) -> None:
-    """Graphs, digests, owners, generations, outcomes, refusals and log are the model's, bulk-loaded or not."""
+    """Graphs, digests, owners, generations, outcomes, refusals and log are the model's, bulk-loaded or not, applied at once or late."""
     root = f"https://kg.example/id/prod/{next(_NUMBERS)}/node/"
     began = store.generation
     model = Model(generation=began)
+    apply, go_on = Applier._apply, threading.Event()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(writer, "BULK", bulk)
-        patched.setattr(applying, "CHUNK", 2)
+        if late:
+            patched.setattr(Applier, "_apply", lambda *given: (go_on.wait(60), apply(*given))[1])
+        else:
+            patched.setattr(applying, "CHUNK", 2)
         patched.setattr(applying, "LOADED", bulk)
         for batch in batches:
             writes = []
@@ -106,6 +113,7 @@ def test_any_sequence_of_writes_leaves_what_the_model_says(
                 now = {"any": ANY, "absent": None, "current": model.digest(graph), "wrong": "0" * 32}[expected]
                 writes.append(GraphWrite(graph, lines, owner, now))
             assert tried(store, writes) == tried(model, writes)
+        go_on.set()
     told = {each.graph: (each.owner, each.generation) for each in store.entries(prefix=root)}
     assert told == {graph: (owner, number) for graph, (_, owner, number) in model.graphs.items()}
     exported = {graph: lines for graph, lines in store.export() if graph.startswith(root)}
