@@ -128,8 +128,9 @@ def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 
 def test_the_engines_log_is_flushed_when_large(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The write-ahead log does not grow for ever."""
+    """The write-ahead log does not grow for ever: by what is applied as one beyond what it may have."""
     monkeypatch.setattr("kg.store.applying.FLUSH_BYTES", 64 * 1024)
+    monkeypatch.setattr("kg.store.applying.CHUNK", 10)
 
     largest = 0
     for number in range(200):
