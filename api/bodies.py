@@ -93,20 +93,22 @@ _UNPACKED: Mapping[str, Callable[[Pieces], Pieces]] = {
 
 async def lines_of(request: Request, limit: int) -> AsyncIterator[bytes]:
     """Yield the lines of a body as they arrive; raises ``TooLarge`` for a line of more than ``limit`` bytes."""
-    rest = bytearray()
+    begun = bytearray()  # a line that has not ended
     sent = arriving(request.receive)
     async for chunk in content(request, sent):
-        rest += chunk
-        *whole, last = rest.split(b"\n")
-        rest = last
-        for line in whole:
-            if line.strip():
-                yield bytes(line)
-        if len(rest) > limit:
+        first, *others = chunk.split(b"\n")
+        begun += first
+        if others:
+            whole = [bytes(begun), *others]
+            begun = bytearray(whole.pop())
+            for line in whole:
+                if line and not line.isspace():
+                    yield line
+        if len(begun) > limit:
             await discard(sent)
             raise TooLarge(f"a line has more than {limit:,} bytes")
-    if rest.strip():
-        yield bytes(rest)
+    if begun and not begun.isspace():
+        yield bytes(begun)
 
 
 async def body_of(request: Request, limit: int) -> bytes:

@@ -31,8 +31,7 @@ from kg.errors import (
 from kg.proving_process import Document, Proven
 from kg.rdf import JSONLD
 from kg.store import preconditions
-from kg.store.lines import Known
-from kg.store.protocol import ANY, GraphWrite, Unconditional, Written
+from kg.store.protocol import ANY, GraphWrite, Known, Unconditional, Written
 from kg.subgraphs import USER, check_owner
 
 P = ParamSpec("P")
@@ -122,7 +121,7 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
             if isinstance(batch, DrumlinError):
                 ended = _refused(batch)
                 break
-            if reading or writing:
+            if len(batch) == BATCH or reading or writing:
                 service.provers.begin()
                 much.enter_context(service.feed.aside())
             if len(reading) == _AHEAD:
@@ -307,7 +306,7 @@ def _ready(service: Parts, line: Line, proven: Proven | None = None) -> _Ready:
     if not bytes(line.document):
         raise InvalidDocument("a put needs a document")
     if proven:
-        return GraphWrite(line.id, Known(*proven, line.id), line.owner, expected)
+        return GraphWrite(line.id, Known(proven.text, proven.digest, line.id, proven.packed), line.owner, expected)
     lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
     return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
 

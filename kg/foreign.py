@@ -15,7 +15,7 @@ from kg.iris import Iris
 from kg.labels import stable
 from kg.rdf import JSONLD, Lines, Syntax, digest
 from kg.sparql.update import Changed, Scope
-from kg.store.protocol import ANY, GraphWrite, Store, Unconditional, Written
+from kg.store.protocol import ANY, GraphWrite, Store, Unconditional, Written, statements_of
 from kg.subgraphs import USER, Subgraphs
 
 _ATTEMPTS = 100
@@ -62,7 +62,7 @@ class Graphs:
     # -- a caller's document ------------------------------------------------------------------------------------------
     def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
         """Read a document as the content of ``graph``; raises ``TooLarge`` and ``InvalidDocument``."""
-        return self._subgraphs.parse(data, syntax, graph)
+        return statements_of(self._subgraphs.parse(data, syntax, graph))
 
     def parse_all(self, data: bytes, syntax: Syntax, base: str) -> dict[str, Lines]:
         """Read a document that names graphs; what stands in none is the default graph's."""

@@ -19,6 +19,7 @@ from kg.iris import Iris
 from kg.processes import begun
 from kg.rdf import digest_of, text_of
 from kg.store.frames import Frames, frame
+from kg.store.texts import pack
 from kg.validation import validate
 
 PART = 100
@@ -35,10 +36,11 @@ class Document(NamedTuple):
 
 
 class Proven(NamedTuple):
-    """The text of a valid graph (``kg.rdf.text_of``), and its digest."""
+    """The text of a valid graph (``kg.rdf.text_of``), its digest, and the text packed (``kg.store.texts``)."""
 
     text: str
     digest: str
+    packed: bytes
 
 
 def prove(asked: Sequence[Document], iris: Iris, forms: Forms) -> list[Proven | None]:
@@ -51,7 +53,7 @@ def _proven(document: Document, iris: Iris, forms: Forms) -> Proven | None:
         return None
     try:
         if (known := forms.text(document.data, document.graph)) is not None:
-            return Proven(known, digest_of(known))
+            return Proven(known, digest_of(known), pack(known))
         lines = documents.lines(document.data)
         if lines is None:
             return None
@@ -60,7 +62,7 @@ def _proven(document: Document, iris: Iris, forms: Forms) -> Proven | None:
         return None
     text = text_of(lines)
     forms.learn(document.data, document.graph, lines)
-    return Proven(text, digest_of(text))
+    return Proven(text, digest_of(text), pack(text))
 
 
 def main() -> None:

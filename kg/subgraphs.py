@@ -28,8 +28,19 @@ from kg.forms import Forms
 from kg.iris import Iris
 from kg.neighbourhood import Following, Neighbourhood, neighbourhood
 from kg.rdf import JSONLD, NTRIPLES, Lines, Syntax, digest_of
-from kg.store.lines import Canonical, Known
-from kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Unconditional, Written
+from kg.store.lines import Canonical
+from kg.store.protocol import (
+    ANY,
+    Content,
+    GraphEntry,
+    GraphWrite,
+    Known,
+    Store,
+    StoredGraph,
+    Unconditional,
+    Written,
+    statements_of,
+)
 from kg.tombstones import is_tombstone, tombstone
 from kg.validation import validate
 
@@ -130,7 +141,7 @@ class Subgraphs:
         return self._store.entry(notes) is not None and self.live_entry(notes) is not None
 
     # -- a caller's document ------------------------------------------------------------------------------------------
-    def parse(self, data: bytes, syntax: Syntax, graph: str) -> Lines:
+    def parse(self, data: bytes, syntax: Syntax, graph: str) -> Content:
         """Read a document as the content of ``graph``: triples, or quads of that graph and no other.
 
         Raises ``TooLarge`` and ``InvalidDocument``; nothing is validated yet, unless it is known to be valid (``Known``).
@@ -154,19 +165,21 @@ class Subgraphs:
         return graphs.get(None, frozenset()) | graphs.get(graph, frozenset())
 
     # -- writing ------------------------------------------------------------------------------------------------------
-    def put(self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> Written:
-        """Make the graph hold exactly ``lines``. ``expected`` is the digest of the live graph, None when there must be none.
+    def put(
+        self, id: str, content: Content, *, owner: str = USER, expected: str | Unconditional | None = ANY
+    ) -> Written:
+        """Make the graph hold exactly ``content``. ``expected`` is the digest of the live graph, None when there must be none.
 
         Raises what ``validate`` raises, ``GraphOwned`` and ``PreconditionFailed``. Writing over a tombstone creates.
         """
-        write, finish = self.putting(id, lines, owner=owner, expected=expected)
+        write, finish = self.putting(id, content, owner=owner, expected=expected)
         return finish(self._store.apply([write])[0])
 
     def putting(
-        self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY
+        self, id: str, content: Content, *, owner: str = USER, expected: str | Unconditional | None = ANY
     ) -> tuple[GraphWrite, Callable[[Written], Written]]:
         """Return the write that ``put`` makes, and what tells its outcome from the store's."""
-        return self.in_turn(self.prepare(id, lines, owner=owner, expected=expected))
+        return self.in_turn(self.prepare(id, content, owner=owner, expected=expected))
 
     def in_turn(self, write: GraphWrite) -> tuple[GraphWrite, Callable[[Written], Written]]:
         """Return a write as it is to be made now, and what tells its outcome: a tombstone counts as absent."""
@@ -177,7 +190,7 @@ class Subgraphs:
     def patch(
         self,
         id: str,
-        change: Callable[[Subgraph], Lines],
+        change: Callable[[Subgraph], Content],
         *,
         owner: str = USER,
         expected: str | Unconditional | None = ANY,
@@ -198,13 +211,13 @@ class Subgraphs:
             f"{self._iris.short(live.iri)} has changed meanwhile", hint="read it again", detail={"digest": live.digest}
         )
 
-    def create(self, id: str, lines: Lines) -> Written:
+    def create(self, id: str, content: Content) -> Written:
         """Write a graph that must not exist (a tombstone does not count); raises ``AlreadyExists``."""
         iri = self._iris.expand(id)
         if (entry := self.live_entry(iri)) is not None:
             raise self._exists(iri, entry.digest)
         try:
-            return self.put(iri, lines, expected=None)
+            return self.put(iri, content, expected=None)
         except PreconditionFailed as error:  # somebody was faster
             raise self._exists(iri, error.detail["digest"]) from error
 
@@ -221,15 +234,16 @@ class Subgraphs:
         return self._store.apply([self.prepare_delete(id, expected=expected)])[0]
 
     def prepare(
-        self, id: str, lines: Lines, *, owner: str = USER, expected: str | Unconditional | None = ANY
+        self, id: str, content: Content, *, owner: str = USER, expected: str | Unconditional | None = ANY
     ) -> GraphWrite:
-        """Return the write that puts ``lines``, validated, for ``apply``."""
+        """Return the write that puts ``content``, validated, for ``apply``."""
         iri = self._iris.expand(id)
-        if not isinstance(lines, Known) or lines.graph != iri:
+        if not isinstance(content, Known) or content.graph != iri:
+            lines = statements_of(content)
             validate(lines, iri, self._iris)
             if isinstance(lines, Canonical) and (source := lines.take_source()):
                 self._forms.learn(source, iri, lines)
-        return GraphWrite(iri, lines, owner, expected)
+        return GraphWrite(iri, content, owner, expected)
 
     def prepare_delete(self, id: str, *, owner: str = USER, expected: str | Unconditional | None = ANY) -> GraphWrite:
         """Return the write that leaves a tombstone, for ``apply``: it holds for the graph as it is now."""
@@ -256,4 +270,4 @@ def _told(written: Written) -> Written:
 
 
 def _expecting(write: GraphWrite, expected: str) -> GraphWrite:
-    return GraphWrite(write.graph, write.lines, write.owner, expected)
+    return GraphWrite(write.graph, write.content, write.owner, expected)

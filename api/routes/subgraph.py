@@ -41,8 +41,8 @@ from kg.errors import (
     UnsupportedSyntax,
 )
 from kg.neighbourhood import MAX_DEPTH, Following
-from kg.rdf import JSONLD, Lines, Syntax
-from kg.store.protocol import ANY, Unconditional, Written
+from kg.rdf import JSONLD, Syntax
+from kg.store.protocol import ANY, Content, Unconditional, Written
 from kg.subgraphs import Subgraph
 
 router = APIRouter(tags=["subgraphs"])
@@ -335,7 +335,7 @@ async def patch(
     data = await bodies.body_of(request, service.settings.document_bytes)
     iri, reply = service.iris.expand(id), Reply.of(prefer, accept, JSONLD)
 
-    def change(live: Subgraph) -> Lines:
+    def change(live: Subgraph) -> Content:
         if kind == patching.SPARQL_UPDATE:
             return patching.updated(live.lines, iri, _text(data), max_bytes=service.settings.document_bytes)
         return service.subgraphs.parse(patching.merged(live.lines, iri, data), JSONLD, iri)

@@ -281,4 +281,4 @@ def write(engine: Engine, new: Sequence[New], update: str) -> None:
 
 
 def _statements(changes: Sequence[Change]) -> int:
-    return sum(len(each.lines or ()) + 1 for each in changes)
+    return sum(each.statements + 1 for each in changes)

@@ -21,7 +21,6 @@ from typing import Any
 from kg.errors import StoreUnavailable
 from kg.store.log_reader import LogReader, json_of, log_entry
 from kg.store.protocol import LogEntry
-from kg.store.texts import pack
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS graphs (
@@ -95,8 +94,8 @@ class ChangeLog(LogReader):
         super().__init__(path)
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
-    def record(self, changes: Sequence[LogEntry], held: Sequence[str | None], settled: int) -> None:
-        """Write one batch durably: its log rows, the entries that follow from them, and each graph's text now (None: it is gone).
+    def record(self, changes: Sequence[LogEntry], held: Sequence[bytes | None], settled: int) -> None:
+        """Write one batch durably: its log rows, the entries that follow from them, and each graph's packed text now (None: it is gone).
 
         The engine holds all up to ``settled``.
         """
@@ -115,14 +114,13 @@ class ChangeLog(LogReader):
         for start in range(0, len(rows), _ROWS):
             self._writer.execute(statement, (json_of(rows[start : start + _ROWS]),))
 
-    def _insert_texts(self, found: Sequence[tuple[LogEntry, str | None]]) -> None:
+    def _insert_texts(self, found: Sequence[tuple[LogEntry, bytes | None]]) -> None:
         """Insert many texts with one statement each thousand, cut out of one value that holds them all."""
         for start in range(0, len(found), _ROWS):
             rows: list[tuple[Any, ...]] = []
             packed = bytearray()
-            for entry, text in found[start : start + _ROWS]:
-                if text is not None:
-                    piece = pack(text)
+            for entry, piece in found[start : start + _ROWS]:
+                if piece is not None:
                     rows.append((entry.graph, entry.after, len(packed) + 1, len(piece)))
                     packed += piece
             self._writer.execute(_INSERT_TEXTS, (json_of(rows), packed))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from kg.rdf import lines_in
 from kg.store import blanks
 from kg.store.protocol import Lines
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
+class Change(msgspec.Struct, frozen=True, dict=True):
+    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold, as a text.
 
-    ``blank`` is False when neither surely has a blank node; ``text`` is what it shall hold as one (``kg.rdf.text_of``), if made.
+    The text (``kg.rdf.text_of``) is None for a removal; ``packed`` is what the change log keeps of it, if made; ``blank`` is False when
+    neither state surely has a blank node.
     """
 
     graph: str
@@ -23,21 +26,31 @@ class Change(msgspec.Struct, frozen=True):
     before: str | None
     after: str | None
     old: Lines
-    lines: Lines | None
+    text: str | None
     blank: bool = True
-    text: str = ""
+    packed: bytes = b""
+
+    @cached_property
+    def lines(self) -> Lines:
+        """The statements it shall hold: none for a removal."""
+        return lines_in(self.text or "")
+
+    @cached_property
+    def statements(self) -> int:
+        """How many it shall hold."""
+        return self.text.count("\n") + 1 if self.text else 0
 
     @property
     def outcome(self) -> Literal["created", "replaced", "removed"]:
         """What becomes of the graph."""
-        if self.lines is None:
+        if self.text is None:
             return "removed"
         return "created" if self.before is None else "replaced"
 
     @property
     def loadable(self) -> bool:
         """True for a new graph that may be bulk-loaded: the engine would give its blank nodes other labels."""
-        return not self.blank and self.before is None and bool(self.lines)
+        return not self.blank and self.before is None and bool(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +77,10 @@ def update_text(changes: Iterable[Change]) -> str:
     graphs: list[str] = []
     blank: tuple[list[tuple[str, Lines]], list[tuple[str, Lines]]] = ([], [])
     for change in changes:
-        if change.lines is None:
+        if change.text is None:
             graphs.append(f"DROP SILENT GRAPH <{change.graph}>")
             continue
-        if not change.lines:  # an empty graph exists only when it is made
+        if not change.text:  # an empty graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
         if change.text and not change.old and not change.blank:
             added.append(f"GRAPH <{change.graph}> {{\n{change.text}\n}}\n")
@@ -104,4 +117,4 @@ class New(NamedTuple):
 
 def news(changes: Iterable[Change]) -> list[New]:
     """Return those changes that may be bulk-loaded, without what else is known of them."""
-    return [New(each.graph, each.text or "\n".join(each.lines or ())) for each in changes if each.loadable]
+    return [New(each.graph, each.text) for each in changes if each.loadable and each.text]

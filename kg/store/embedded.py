@@ -23,20 +23,21 @@ import pyoxigraph as ox
 import structlog
 
 from kg.errors import InvalidDocument, StoreUnavailable
-from kg.rdf import digest, digest_of, text_of
+from kg.rdf import digest_of, lines_in, text_of
 from kg.sparql.dataset import choose
 from kg.store import querying
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
 from kg.store.delta import Delta
 from kg.store.engine import Engine, translated
-from kg.store.lines import Canonical, Known, canonical
+from kg.store.lines import Canonical, canonical
 from kg.store.protocol import (
     EVERYTHING,
     Answer,
     Dataset,
     GraphEntry,
     GraphWrite,
+    Known,
     Lines,
     LogEntry,
     Narrowed,
@@ -160,20 +161,21 @@ class EmbeddedStore:
         if found is None:
             return None
         entry, text = found
-        return StoredGraph(entry, text_of(self._lines(entry)) if text is None else text)
+        return StoredGraph(entry, self._text(entry) if text is None else text)
 
-    def _lines(self, entry: GraphEntry) -> Lines:
-        lines = self._recent.get(entry.digest)
-        if lines is None:
+    def _text(self, entry: GraphEntry) -> str:
+        text = self._recent.get(entry.digest)
+        if text is None:
             self._writer.applier.reach(entry.generation)
-            lines = self._engine.lines(entry.graph)
-            if digest(lines) == entry.digest:  # else a write came between, and _settled looks again
-                self._recent.keep(entry.digest, lines)
-        return lines
+            text = text_of(self._engine.lines(entry.graph))
+            if digest_of(text) == entry.digest:  # else a write came between, and _settled looks again
+                self._recent.keep(entry.digest, text)
+        return text
 
     def recent_lines(self, digest: str) -> Lines | None:
-        """Return the lines of a digest that was written or read lately, as long as they are kept in memory."""
-        return self._recent.get(digest)
+        """Return the lines of a digest that was written or read lately, as long as it is kept in memory."""
+        text = self._recent.get(digest)
+        return None if text is None else lines_in(text)
 
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""
@@ -373,13 +375,14 @@ def _wanted(write: GraphWrite) -> Wanted:
         ox.NamedNode(write.graph)
     except ValueError as error:
         raise InvalidDocument(f"{write.graph!r} is not an IRI that can name a graph") from error
-    if write.lines is None:
-        return Wanted(write, None, "", None)
-    if isinstance(write.lines, Known):
-        return Wanted(write, write.lines, write.lines.text, write.lines.digest)
-    lines = canonical(write.lines, write.graph)
+    content = write.content
+    if content is None:
+        return Wanted(write, None, None)
+    if isinstance(content, Known):
+        return Wanted(write, content.text, content.digest, packed=content.packed)
+    lines = canonical(content, write.graph)
     text = text_of(lines)
-    return Wanted(write, lines, text, digest_of(text), not isinstance(lines, Canonical) and holds_blanks(lines))
+    return Wanted(write, text, digest_of(text), not isinstance(lines, Canonical) and holds_blanks(lines))
 
 
 def _claim(directory: Path) -> int:

@@ -69,21 +69,6 @@ class Canonical(frozenset[str]):
         return source
 
 
-class Known(Canonical):
-    """Canonical lines that are known to be valid as ``graph``, with their ``text`` (``kg.rdf.text_of``) and ``digest``."""
-
-    __slots__ = ("digest", "graph", "text")
-    text: str
-    digest: str
-    graph: str
-
-    def __new__(cls, text: str, digest: str, graph: str) -> Self:
-        """Take a text that holds no line twice, with its digest."""
-        made = super().__new__(cls, text.split("\n") if text else ())
-        made.text, made.digest, made.graph = text, digest, graph
-        return made
-
-
 def canonical(lines: Lines, graph: str) -> Lines:
     """Return ``lines`` in the engine's form; raises ``InvalidDocument`` for one that cannot be stored in ``graph``."""
     if isinstance(lines, Canonical):

@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from kg.errors import EventsGone, StoreUnavailable
-from kg.rdf import lines_in
 from kg.store.durability import unavailable
-from kg.store.protocol import GraphEntry, Lines, LogEntry
+from kg.store.protocol import GraphEntry, LogEntry
 from kg.store.texts import unpack
 
 _CACHE = 16 << 20  # bytes of the log that are kept in memory for reading: about 10,000 graphs
@@ -98,10 +97,10 @@ class LogReader:
         """Return what ``stored`` does of many, by graph; those that do not exist are absent."""
         return {row[0]: _stored(row) for row in self._read(_SELECT_ALL_STORED, (json_of(list(graphs)),))}
 
-    def lines(self, graph: str) -> Lines | None:
-        """Return what a graph holds, None when its text is not there."""
+    def text(self, graph: str) -> str | None:
+        """Return what a graph holds (``kg.rdf.text_of``), None when it is not there."""
         rows = self._read(SELECT_TEXT, (graph,))
-        return lines_in(unpack(rows[0][0])) if rows else None
+        return unpack(rows[0][0]) if rows else None
 
     def entries_of(self, graphs: Iterable[str]) -> dict[str, GraphEntry]:
         """Return what is recorded about some graphs, by graph; those that do not exist are absent."""

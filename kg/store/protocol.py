@@ -47,17 +47,48 @@ class Unconditional(Enum):
 ANY = Unconditional.ANY
 
 
+class Known(msgspec.Struct, frozen=True, dict=True):
+    """What ``graph`` shall hold, known to be valid and canonical, as a text (``kg.rdf.text_of``) without blank nodes, with its digest.
+
+    ``packed`` is the text as the change log keeps it, if made; the lines are made when they are asked for.
+    """
+
+    text: str
+    digest: str
+    graph: str
+    packed: bytes = b""
+
+    @cached_property
+    def lines(self) -> Lines:
+        """Its statements."""
+        return lines_in(self.text)
+
+
+Content = Lines | Known
+"""What a graph shall hold."""
+
+
+def statements_of(content: Content) -> Lines:
+    """Return the statements of a content."""
+    return content.lines if isinstance(content, Known) else content
+
+
 class GraphWrite(msgspec.Struct, frozen=True):
-    """Make ``graph`` hold exactly ``lines`` (``None``: remove it).
+    """Make ``graph`` hold exactly ``content`` (``None``: remove it).
 
     ``expected`` is the digest the graph must have now (``None``: it must not exist), checked under the write lock;
     ``PreconditionFailed`` otherwise. ``owner`` is ``"user"`` or a source's name.
     """
 
     graph: str
-    lines: Lines | None
+    content: Content | None
     owner: str
     expected: str | Unconditional | None = ANY
+
+    @property
+    def lines(self) -> Lines | None:
+        """The statements it shall hold."""
+        return None if self.content is None else statements_of(self.content)
 
 
 class Written(msgspec.Struct, frozen=True):

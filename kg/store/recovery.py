@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import structlog
 
 from kg.errors import StoreUnavailable
+from kg.rdf import lines_in
 from kg.store import applying
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
@@ -31,13 +32,13 @@ def recover(engine: Engine, changes: ChangeLog) -> None:
         held = engine.digest(graph)
         if held == row.after:
             continue
-        lines = None if row.after is None else changes.lines(graph)
-        if lines is None and row.after is not None:
+        text = None if row.after is None else changes.text(graph)
+        if text is None and row.after is not None:
             _take_back(engine, changes, in_doubt)
             return
         old = frozenset() if held is None else engine.lines(graph)
-        blank = holds_blanks(old) or holds_blanks(lines or frozenset())
-        lacking.append(Change(graph, row.owner, held, row.after, old, lines, blank))
+        blank = holds_blanks(old) or holds_blanks(lines_in(text or ""))
+        lacking.append(Change(graph, row.owner, held, row.after, old, text, blank))
     for start in range(0, len(lacking), applying.CHUNK):
         part = lacking[start : start + applying.CHUNK]
         applying.write(engine, news(part), update_text(each for each in part if not each.loadable))

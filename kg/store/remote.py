@@ -138,9 +138,9 @@ class RemoteStore:
     def _wanted(self, write: GraphWrite) -> tuple[GraphWrite, Lines | None, str | None]:
         if not is_iri(write.graph) or write.graph.startswith(RESERVED):
             raise InvalidDocument(f"{write.graph!r} cannot name a graph")
-        if write.lines is None:
+        if (said := write.lines) is None:
             return write, None, None
-        lines = canonical(write.lines, write.graph)
+        lines = canonical(said, write.graph)
         if any(map(blanks.holds_blank, lines)):
             raise self.engine.lacking(Capability.BLANK_NODES, f"cannot keep the blank nodes of {write.graph}")
         if self.engine.rows is not None and len(lines) >= self.engine.rows:
@@ -163,7 +163,9 @@ class RemoteStore:
             if before == after:
                 results.append(Written(write.graph, "unchanged", after, state.generation))
                 continue
-            changes.append(Change(write.graph, write.owner, before, after, frozenset(), lines))
+            changes.append(
+                Change(write.graph, write.owner, before, after, frozenset(), None if lines is None else text_of(lines))
+            )
             results.append(Written(write.graph, changes[-1].outcome, after, state.generation + 1))
         return changes, results
 
@@ -186,14 +188,14 @@ class RemoteStore:
         come: list[tuple[str, list[str]]] = []
         for change in changes:
             before = self.engine.stored(old.get(change.graph, frozenset()))
-            after = self.engine.stored(change.lines or frozenset())
+            after = self.engine.stored(change.lines)
             gone.append((change.graph, sorted(before - after)))
             come.append((change.graph, sorted(after - before)))
         yield from books.operations("DELETE", gone, self.engine.statements)
         if not self.engine.default_graph_is_union:
             yield from _union_without(line for _, lines in gone for line in lines)
             for change in changes:
-                yield f"{'DROP' if change.lines is None else 'CREATE'} SILENT GRAPH <{change.graph}>"
+                yield f"{'DROP' if change.text is None else 'CREATE'} SILENT GRAPH <{change.graph}>"
             yield from _union_with(line for _, lines in come for line in lines)
         yield from books.operations("INSERT", come, self.engine.statements)
 

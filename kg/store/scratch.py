@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyoxigraph as ox
 
 from kg.errors import QueryRejected
-from kg.rdf import Lines, by_graph
+from kg.rdf import Lines, by_graph, text_of
 from kg.sparql import forms, subselects
 from kg.sparql.forms import Operation, Written
 from kg.sparql.lexer import place, token_at
@@ -116,7 +116,8 @@ class Scratch:
         held = self.read(graph)
         if held != lines:
             before = None if held is None else ""
-            blanks.replay(self._engine, update_text([Change(graph, "", before, None, held or frozenset(), lines)]))
+            text = None if lines is None else text_of(lines)
+            blanks.replay(self._engine, update_text([Change(graph, "", before, None, held or frozenset(), text)]))
 
 
 def _rejected(error: SyntaxError, written: Written, text: str) -> QueryRejected:

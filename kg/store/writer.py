@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
+from kg.rdf import lines_in, text_of
 from kg.store.applying import Applier
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
@@ -30,6 +31,7 @@ from kg.store.protocol import GraphEntry, GraphWrite, Lines, LogEntry, Written
 from kg.store.pruning import Pruning
 from kg.store.recent import Recent
 from kg.store.recovery import recover
+from kg.store.texts import pack
 
 BATCH = 64
 """Writes in one batch, at most."""
@@ -42,14 +44,14 @@ log = structlog.get_logger(__name__)
 class Wanted(msgspec.Struct, frozen=True):
     """A write whose lines are canonical; ``text`` is what they are as one (``kg.rdf.text_of``), ``after`` their digest, None for a removal.
 
-    ``blank``: one may have a blank node.
+    ``blank``: one may have a blank node. ``packed``: the text as the change log keeps it, if made.
     """
 
     write: GraphWrite
-    lines: Lines | None
-    text: str
+    text: str | None
     after: str | None
     blank: bool = False
+    packed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,29 +203,29 @@ class Writer:
 
     def _plan(self, asked: _Asked, entries: dict[str, GraphEntry]) -> None:
         for wanted in asked.wanted:
-            write, lines, after = wanted.write, wanted.lines, wanted.after
+            write, text, after = wanted.write, wanted.text, wanted.after
             entry = entries.get(write.graph)
             check(write, entry)
             before = entry.digest if entry else None
             if before == after:
                 asked.results.append(Written(write.graph, "unchanged", after, self.generation))
                 continue
-            old = self._old(entry) if entry and lines is not None else None
+            old = self._old(entry) if entry and text is not None else None
             blank = wanted.blank or (old is not None and holds_blanks(old))
             asked.changes.append(
-                Change(write.graph, write.owner, before, after, old or frozenset(), lines, blank, wanted.text)
+                Change(write.graph, write.owner, before, after, old or frozenset(), text, blank, wanted.packed)
             )
             asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0, old))
 
     def _old(self, entry: GraphEntry) -> Lines:
-        found = self._recent.get(entry.digest)
-        if found is None:
-            found = self._changes.lines(entry.graph)
-            if found is None:
+        text = self._recent.get(entry.digest)
+        if text is None:
+            text = self._changes.text(entry.graph)
+            if text is None:
                 self.applier.reach(entry.generation)
-                found = self._engine.lines(entry.graph)
-            self._recent.keep(entry.digest, found)  # the feed tells what was removed
-        return found
+                text = text_of(self._engine.lines(entry.graph))
+            self._recent.keep(entry.digest, text)  # the feed tells what was removed
+        return lines_in(text)
 
     # -- one commit ---------------------------------------------------------------------------------------------------
     def _commit(self, effective: list[_Asked]) -> None:
@@ -242,7 +244,9 @@ class Writer:
         self.batches += 1
         try:
             self._changes.record(
-                entries, [None if each.lines is None else each.text for each in changes], settled=self.applier.applied
+                entries,
+                [None if each.text is None else each.packed or pack(each.text) for each in changes],
+                settled=self.applier.applied,
             )
             self.applier.give(last, changes, update)
             self._moved(delta)
@@ -251,8 +255,8 @@ class Writer:
         for generation, asked in enumerate(effective, last - len(effective) + 1):
             asked.results = [_numbered(each, generation) for each in asked.results]
         for change in changes[:BULK]:
-            if change.after is not None and change.lines is not None:
-                self._recent.keep(change.after, change.lines)
+            if change.after is not None and change.text is not None:
+                self._recent.keep(change.after, change.text)
 
     def _moved(self, delta: Delta) -> None:
         try:

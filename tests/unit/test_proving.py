@@ -24,6 +24,7 @@ from kg.proving import Provers
 from kg.proving_process import Document, prove
 from kg.rdf import JSONLD, digest, text_of
 from kg.store.embedded import EmbeddedStore
+from kg.store.texts import pack
 from kg.subgraphs import Subgraphs
 from tests.waiting import until
 
@@ -90,7 +91,7 @@ def alive(process: int) -> bool:
 
 @pytest.mark.parametrize("sent", SENT, ids=str)
 def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, sent: Document) -> None:
-    """The same text and digest; what the service refuses is never proven."""
+    """The same text, digest and packed text; what the service refuses is never proven."""
     (proven,) = prove([sent], IRIS, Forms(IRIS))
     try:
         lines = subgraphs.prepare(sent.graph, subgraphs.parse(sent.data, JSONLD, sent.graph)).lines
@@ -98,7 +99,7 @@ def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, se
         assert proven is None
         return
     assert lines is not None
-    assert proven is None or proven == (text_of(lines), digest(lines))
+    assert proven is None or proven == (text_of(lines), digest(lines), pack(text_of(lines)))
 
 
 def test_usual_documents_are_proven(provers: Provers) -> None:

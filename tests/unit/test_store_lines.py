@@ -86,7 +86,7 @@ def test_what_passes_the_border_is_taken_by_the_engine_in_both_ways(lines: Lines
         return
     for loaded in (False, True):
         engine = ox.Store()
-        change = Change(A, "user", None, "digest", frozenset(), kept)
+        change = Change(A, "user", None, "digest", frozenset(), text_of(kept))
         if loaded:
             engine.bulk_load(New(A, text_of(kept)).nquads(), format=ox.RdfFormat.N_QUADS)
         else:
