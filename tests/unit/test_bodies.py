@@ -1,4 +1,4 @@
-"""Bodies that come compressed: read in pieces of bounded size, whatever they unfold to."""
+"""Bodies as they arrive: in pieces of bounded size, whatever they unfold to, and in lines wherever the pieces end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from api.bodies import _PIECE, body_of, content
+from api.bodies import _PIECE, body_of, content, lines_of
 from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 
@@ -86,3 +86,13 @@ def test_another_encoding_is_refused_by_name() -> None:
         _read(_request([b"x"], "br"))
 
     assert caught.value.detail["offered"] == ["gzip", "zstd", "identity"]
+
+
+@given(st.lists(st.lists(st.sampled_from([b"\n", b" ", b"\r", b"a", b"{}", b'"x y"']), max_size=8).map(b"".join)))
+def test_lines_are_the_same_however_the_body_is_cut(pieces: list[bytes]) -> None:
+    """Every line that is not blank comes once, in order, the last one without its end too."""
+
+    async def read() -> list[bytes]:
+        return [each async for each in lines_of(_request(pieces, "identity"), 10_000)]
+
+    assert asyncio.run(read()) == [each for each in b"".join(pieces).split(b"\n") if each.strip()]
