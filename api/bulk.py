@@ -1,7 +1,7 @@
 """Many writes in one request: NDJSON in, one result a line out, in order; in bounded memory.
 
-A batch is bounded in lines and in bytes, and batches are read while the one before them is written, from the second one of a request on by
-processes (``kg.proving``); an atomic request is one batch.
+A batch is bounded in lines and in bytes, and batches are read while the one before them is written, by processes
+(``kg.proving``) that begin with the first full one; an atomic request is one batch.
 """
 
 from __future__ import annotations
