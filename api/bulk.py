@@ -19,6 +19,7 @@ from api.assembly import Parts
 from api.bodies import DISCARDED
 from api.problems import problem_of
 from api.representations import digests_of
+from kg.bulk import Head, Line, read_line
 from kg.errors import (
     DrumlinError,
     GraphOwned,
@@ -28,11 +29,12 @@ from kg.errors import (
     TooLarge,
     UnsupportedSyntax,
 )
-from kg.proving_process import Document, Proven
+from kg.proving_process import Proven
 from kg.rdf import JSONLD
 from kg.store import preconditions
 from kg.store.protocol import ANY, GraphWrite, Known, Unconditional, Written
-from kg.subgraphs import USER, check_owner
+from kg.store.texts import PackedText
+from kg.subgraphs import USER
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,16 +52,6 @@ MAX_TOGETHER = 10_000
 """Lines of one atomic request."""
 MAX_TOGETHER_BYTES = 128 << 20
 """Bytes of one atomic request."""
-
-
-class Line(msgspec.Struct, forbid_unknown_fields=True):
-    """One line as it is sent. ``digest``: what the graph must be now, null when it must not exist, absent when it may be anything."""
-
-    op: str
-    id: str
-    owner: str = USER
-    document: msgspec.Raw = msgspec.Raw()
-    digest: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 def check_type(content_type: str | None) -> None:
@@ -169,7 +161,7 @@ def write_together(service: Parts, batch: list[bytes]) -> bytes:
     for number in range(1, len(batch) + 1):
         text, batch[number - 1] = batch[number - 1], b""  # what was read need not be kept
         try:
-            line = _decoded(service, text)
+            line = read_line(text, service.iris)
             if line.id in writes:
                 raise InvalidDocument(f"{line.id} occurs twice in one atomic request", hint="send it once")
             writes[line.id] = _in_turn(service, _ready(service, line))
@@ -216,15 +208,20 @@ _Told = bytes
 
 def _read_batch(service: Parts, batch: list[bytes]) -> list[_Ready | _Told]:
     """Read and validate lines, with processes where there are some; what depends on the store is left for its turn."""
-    decoded = [_or_refused(_decoded, service, text) for text in batch]
-    puts = [each for each in decoded if isinstance(each, Line) and each.op == "put"]
-    proven = iter(service.provers.prove([Document(each.id, bytes(each.document)) for each in puts]))
     return [
-        each
-        if isinstance(each, bytes)
-        else _or_refused(_ready, service, each, next(proven) if each.op == "put" else None)
-        for each in decoded
+        _or_refused(_read, service, text) if proven is None else _or_refused(_write_of, service, proven)
+        for text, proven in zip(batch, service.provers.prove(batch), strict=True)
     ]
+
+
+def _read(service: Parts, text: bytes) -> _Ready:
+    return _ready(service, read_line(text, service.iris))
+
+
+def _write_of(service: Parts, proven: Proven) -> GraphWrite:
+    """Return the write of a document that was read and validated elsewhere."""
+    head, text = proven.head, PackedText(proven.packed, proven.statements)
+    return GraphWrite(head.id, Known(text, proven.digest, head.id), head.owner, _expected(service, head))
 
 
 def _or_refused(step: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T | _Told:
@@ -282,20 +279,8 @@ def _applied(service: Parts, writes: list[_Write]) -> list[_Told]:
     return [each.result(one) for each, one in zip(writes, written, strict=True)]
 
 
-def _decoded(service: Parts, line: bytes) -> Line:
-    """Read a line; its id becomes the full IRI."""
-    try:
-        read = msgspec.json.decode(line, type=Line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidDocument(f"the line is not what is expected: {error}") from error
-    except RecursionError as error:
-        raise InvalidDocument("the line is nested too deeply to be read") from error
-    check_owner(read.owner)
-    return msgspec.structs.replace(read, id=service.iris.expand(read.id))
-
-
-def _ready(service: Parts, line: Line, proven: Proven | None = None) -> _Ready:
-    """Read and validate what a line says, if it is not ``proven`` already, without a look at the store."""
+def _ready(service: Parts, line: Line) -> _Ready:
+    """Read and validate what a line says, without a look at the store."""
     if line.op == "delete":
         return line
     expected = _expected(service, line)
@@ -305,8 +290,6 @@ def _ready(service: Parts, line: Line, proven: Proven | None = None) -> _Ready:
         raise InvalidDocument(f"op {line.op!r} is not one of put, delete, remove")
     if not bytes(line.document):
         raise InvalidDocument("a put needs a document")
-    if proven:
-        return GraphWrite(line.id, Known(proven.text, proven.digest, line.id, proven.packed), line.owner, expected)
     lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
     return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
 
@@ -320,7 +303,7 @@ def _in_turn(service: Parts, ready: _Ready) -> _Write:
     return _Write(*service.subgraphs.in_turn(ready))
 
 
-def _expected(service: Parts, line: Line) -> str | Unconditional | None:
+def _expected(service: Parts, line: Head) -> str | Unconditional | None:
     """Return the digest that a line names, out of an ETag too; an exporter's graphs have no other writer, so it need not name one."""
     if isinstance(line.digest, str):
         return next(iter(digests_of(line.digest)), "")

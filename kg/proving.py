@@ -1,4 +1,4 @@
-"""Documents read and validated by processes (``kg.proving_process``) that come when they are wanted and go when not."""
+"""Lines of a bulk request read and validated by processes (``kg.proving_process``) that come when they are wanted and go when not."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import structlog
 
 from kg import processes
 from kg.iris import Iris
-from kg.proving_process import BYTES, PART, Document, Proven
+from kg.proving_process import BYTES, PART, Proven
 from kg.store.frames import Frames, frame
 
 COUNT = 2
@@ -38,9 +38,9 @@ class _Prover:
     used: float = 0.0
     arrived: Frames = field(default_factory=Frames)
 
-    def ask(self, documents: Sequence[Document]) -> list[Proven | None]:
-        self.channel.sendall(frame(b"Q", msgspec.msgpack.encode(documents)))
-        return [each for _ in range(0, len(documents), PART) for each in _read(self.next())]
+    def ask(self, lines: Sequence[bytes]) -> list[Proven | None]:
+        self.channel.sendall(frame(b"Q", msgspec.msgpack.encode(lines)))
+        return [each for _ in range(0, len(lines), PART) for each in _read(self.next())]
 
     def next(self) -> bytes:
         found = self.arrived.wait(self.channel, BYTES)
@@ -76,15 +76,15 @@ class Provers:
             for each in self._threads:
                 each.start()
 
-    def prove(self, documents: Sequence[Document]) -> Sequence[Proven | None]:
-        """Read and validate documents; None for each that the caller has to read: there is no process, or it leaves it to the caller."""
-        nothing = [None] * len(documents)
+    def prove(self, lines: Sequence[bytes]) -> Sequence[Proven | None]:
+        """Read lines and validate their documents; None for each that the caller has to read: no process does, or it puts none."""
+        nothing = [None] * len(lines)
         prover = self._taken()
         if prover is None:
             return nothing
         answered = False
         try:
-            found = prover.ask(documents)
+            found = prover.ask(lines)
             answered = True
         except (OSError, msgspec.MsgspecError) as error:
             self._failed(error)

@@ -1,7 +1,7 @@
 """A process that reads and validates documents for the service (``kg.proving``): what takes most of a bulk write under Python's lock.
 
-It says ``E`` once it is ready. A ``Q`` brings documents with the names of their graphs; of each ``PART`` of them it says in a ``D`` what
-they are, or null for one where that is not certain: the service reads such a one itself, and tells what is wrong with it.
+It says ``E`` once it is ready. A ``Q`` brings lines (``kg.bulk``); of each ``PART`` of them it says in a ``D`` what they put. It says null
+of a line that puts nothing, and where it is not certain: the service reads that itself, and tells what is wrong with it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import NamedTuple
 import msgspec
 
 from kg import documents, inlining
+from kg.bulk import Head, read_line
 from kg.forms import Forms
 from kg.iris import Iris
 from kg.processes import begun
 from kg.rdf import digest_of, text_of
 from kg.store.frames import Frames, frame
-from kg.store.texts import pack
+from kg.store.texts import PlainText, pack
 from kg.validation import validate
 
 PART = 100
@@ -28,41 +29,38 @@ BYTES = 1 << 18
 """Bytes that are taken from the channel at a time."""
 
 
-class Document(NamedTuple):
-    """Compact JSON-LD that shall be the content of ``graph`` (an IRI)."""
-
-    graph: str
-    data: bytes
-
-
 class Proven(NamedTuple):
-    """The text of a valid graph (``kg.rdf.text_of``), its digest, and the text packed (``kg.store.texts``)."""
+    """What a line puts that is valid: the graph's text packed (``kg.store.texts``), its digest and its number of statements."""
 
-    text: str
+    head: Head
     digest: str
     packed: bytes
+    statements: int
 
 
-def prove(asked: Sequence[Document], iris: Iris, forms: Forms) -> list[Proven | None]:
-    """Read documents and validate them, each for itself."""
+def prove(asked: Sequence[bytes], iris: Iris, forms: Forms) -> list[Proven | None]:
+    """Read lines and validate the documents that they put, each for itself."""
     return [_proven(each, iris, forms) for each in asked]
 
 
-def _proven(document: Document, iris: Iris, forms: Forms) -> Proven | None:
-    if len(document.data) > inlining.MAX_BYTES:
-        return None
+def _proven(sent: bytes, iris: Iris, forms: Forms) -> Proven | None:
     try:
-        if (known := forms.text(document.data, document.graph)) is not None:
-            return Proven(known, digest_of(known), pack(known))
-        lines = documents.lines(document.data)
-        if lines is None:
-            return None
-        validate(lines, document.graph, iris)
-    except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the document, and tells of it
+        line = read_line(sent, iris)
+        text = _text(bytes(line.document), line.id, iris, forms) if line.op == "put" else None
+    except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the line, and tells of it
         return None
-    text = text_of(lines)
-    forms.learn(document.data, document.graph, lines)
-    return Proven(text, digest_of(text), pack(text))
+    return None if text is None else Proven(line.head(), digest_of(text), pack(text), PlainText(text).statements)
+
+
+def _text(document: bytes, graph: str, iris: Iris, forms: Forms) -> str | None:
+    if len(document) > inlining.MAX_BYTES:
+        return None
+    known = forms.text(document, graph)
+    if known is not None or (lines := documents.lines(document)) is None:
+        return known
+    validate(lines, graph, iris)
+    forms.learn(document, graph, lines)
+    return text_of(lines)
 
 
 def main() -> None:
@@ -74,7 +72,7 @@ def main() -> None:
     forms = Forms(iris)
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)  # there are no cycles to speak of
-    asked = msgspec.msgpack.Decoder(list[Document])
+    asked = msgspec.msgpack.Decoder(list[bytes])
     arrived = Frames()
     channel.sendall(frame(b"E"))
     while found := arrived.wait(channel, BYTES):

@@ -41,6 +41,7 @@ from kg.store.protocol import (
     Written,
     statements_of,
 )
+from kg.store.texts import PlainText
 from kg.tombstones import is_tombstone, tombstone
 from kg.validation import validate
 
@@ -152,7 +153,7 @@ class Subgraphs:
             return lines
         if syntax is JSONLD:
             if (text := self._forms.text(data, graph)) is not None:
-                return Known(text, digest_of(text), graph)
+                return Known(PlainText(text), digest_of(text), graph)
             if (lines := documents.lines(data)) is not None:
                 return lines
             data = inlining.inline(data, max_bytes=self._max_bytes)

@@ -23,7 +23,7 @@ from itertools import chain
 import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
-from kg.store.delta import Change, New, news, update_text
+from kg.store.delta import Change, New, update_text
 from kg.store.durability import full
 from kg.store.engine import Engine
 
@@ -55,8 +55,11 @@ log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
-    """What the writer changed, up to ``generation``: new graphs, the ``rest``, and all as an update, unless it is to be loaded."""
+class Pending:
+    """What the writer changed, up to ``generation``: new graphs, the ``rest``, and all as an update, unless it is to be loaded.
+
+    ``statements`` is what ``room_of`` says of it.
+    """
 
     generation: int
     graphs: frozenset[str]
@@ -74,7 +77,7 @@ class Applier:
         """The generation up to which the engine holds everything, durably."""
         self._engine = engine
         self._moved = threading.Condition()
-        self._pending: deque[_Batch] = deque()
+        self._pending: deque[Pending] = deque()
         self._statements = 0
         self._reaching: list[int] = []  # generations that somebody waits for
         self._asked_at = 0.0
@@ -93,20 +96,16 @@ class Applier:
         """How many statements wait to be applied."""
         return self._statements
 
-    def give(self, generation: int, changes: Sequence[Change], update: str) -> None:
-        """Have a batch applied that the log holds, after those given before; ``update`` says it as text, unless it is to be loaded."""
-        graphs = frozenset(each.graph for each in changes)
-        new = news(changes)
-        rest = [each for each in changes if not each.loadable]
-        batch = _Batch(generation, graphs, new, rest, update, _statements(changes))
+    def give(self, batch: Pending) -> None:
+        """Have a batch applied that the log holds, after those given before."""
         with self._moved:
             self._pending.append(batch)
             self._statements += batch.statements
             if len(self._pending) == 1 or batch.rest or self._statements > ROOM * _ENOUGH:
                 self._moved.notify_all()
 
-    def make_room(self, changes: Sequence[Change]) -> None:
-        """Wait until a batch with ``changes`` may be recorded and given.
+    def make_room(self, statements: int) -> None:
+        """Wait until a batch of so many ``statements`` (``room_of``) may be recorded and given.
 
         Raises ``StoreFull`` when the disk has no room for it, ``StoreUnavailable`` while it fails the engine.
         """
@@ -115,7 +114,7 @@ class Applier:
                 self._moved.wait_for(lambda: not self._reaching or self._statements <= SCARCE, GIVING_WAY)
         if self._statements > ROOM or self._error or self._engine.failed:
             self._wait(lambda: self._statements <= ROOM)
-        needed = _SPARE + _STATEMENT * _statements(changes)
+        needed = _SPARE + _STATEMENT * statements
         if self._engine.free_bytes() < needed + _STATEMENT * self._statements:
             self._wait(lambda: not self._pending)
             if (free := self._engine.free_bytes()) < needed:
@@ -175,7 +174,7 @@ class Applier:
                 self._moved.notify_all()
             self._tidy_when_due()
 
-    def _next(self) -> list[_Batch] | None:
+    def _next(self) -> list[Pending] | None:
         """Wait for something to do: batches that may be applied as one; none to open a failed engine or to tidy; None to end."""
         with self._moved:
             to_tidy = self._loaded >= _OPTIMIZE_AFTER and not self._error
@@ -188,9 +187,9 @@ class Applier:
                 self._moved.wait_for(lambda: self._urgent() or any(each.rest for each in self._pending), LINGER)
             return self._as_one()
 
-    def _as_one(self) -> list[_Batch]:
+    def _as_one(self) -> list[Pending]:
         """Return the pending batches that may be applied as one: updates in order, and what is loaded before them may be loaded first."""
-        taken: list[_Batch] = []
+        taken: list[Pending] = []
         touched: set[str] = set()
         graphs = 0
         self._held_back = False
@@ -211,21 +210,21 @@ class Applier:
             return True
         return time.monotonic() - self._asked_at < _ASKED
 
-    def _done(self, taken: Sequence[_Batch]) -> None:
+    def _done(self, taken: Sequence[Pending]) -> None:
         for batch in taken:
             self._pending.popleft()
             self._statements -= batch.statements
             self.applied = batch.generation
 
     # -- the engine ---------------------------------------------------------------------------------------------------
-    def _apply_or_again(self, taken: Sequence[_Batch]) -> None:
+    def _apply_or_again(self, taken: Sequence[Pending]) -> None:
         """Apply, twice if need be: of a merge that failed RocksDB tells the next who writes, and the disk may be well since."""
         try:
             self._apply(taken)
         except StoreUnavailable:
             self._apply(taken)
 
-    def _apply(self, taken: Sequence[_Batch]) -> None:
+    def _apply(self, taken: Sequence[Pending]) -> None:
         """Make the engine hold what some batches brought, durably. What a failure left half done may be done again."""
         if self._engine.failed:
             if self._tidying:
@@ -280,5 +279,6 @@ def write(engine: Engine, new: Sequence[New], update: str) -> None:
     engine.sync()
 
 
-def _statements(changes: Sequence[Change]) -> int:
+def room_of(changes: Sequence[Change]) -> int:
+    """Return how many statements changes take room for: those that they bring, and one for each graph."""
     return sum(each.statements + 1 for each in changes)

@@ -42,22 +42,26 @@ _VERSION = 5
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
 _ROWS = 1000
-
-
-def _from_rows(columns: int) -> str:
-    """Return the SELECT that reads rows out of one JSON text: a statement for many, since after each another thread runs."""
-    read = ", ".join(f"json_extract(value, '$[{each}]')" for each in range(columns))
-    return f"SELECT {read} FROM json_each(?)"  # noqa: S608 - numbers
-
-
-_INSERT_ROWS = f"INSERT INTO log (generation, graph, owner, before, after, at) {_from_rows(6)}"
-_INSERT_ENTRIES = f"INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) {_from_rows(5)}"
-_INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
+# A statement writes many rows, out of one JSON text, since after each statement another thread runs. A row is: the graph, its digest after,
+# where its packed text begins and its length; and the generation, owner and digest before, unless those are what most have (?3, ?4, none).
+_INSERT_ROWS = """
+INSERT INTO log (generation, graph, owner, before, after, at)
+SELECT ifnull(json_extract(value, '$[4]'), ?3), json_extract(value, '$[0]'), ifnull(json_extract(value, '$[5]'), ?4),
+  json_extract(value, '$[6]'), json_extract(value, '$[1]'), ?2
+FROM json_each(?1)
+"""
+_INSERT_ENTRIES = """
+INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), ifnull(json_extract(value, '$[5]'), ?4),
+  ifnull(json_extract(value, '$[4]'), ?3), ?2
+FROM json_each(?1)
+"""
 _INSERT_TEXTS = """
 INSERT OR REPLACE INTO texts (graph, digest, packed)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), substr(?2, json_extract(value, '$[2]'), json_extract(value, '$[3]'))
 FROM json_each(?1)
 """
+_INSERT_ENTRY = "INSERT OR REPLACE INTO graphs (graph, digest, owner, generation, changed) VALUES (?, ?, ?, ?, ?)"
 _DELETE_ENTRY = "DELETE FROM graphs WHERE graph = ?"
 _DELETE_TEXT = "DELETE FROM texts WHERE graph = ?"
 _SETTLE = "UPDATE settled SET generation = ?"
@@ -97,33 +101,38 @@ class ChangeLog(LogReader):
     def record(self, changes: Sequence[LogEntry], held: Sequence[bytes | None], settled: int) -> None:
         """Write one batch durably: its log rows, the entries that follow from them, and each graph's packed text now (None: it is gone).
 
-        The engine holds all up to ``settled``.
+        All changes are of the same time. The engine holds all up to ``settled``.
         """
         gone = [(each.graph,) for each in changes if each.after is None]
-        there = [_entry_row(each) for each in changes if each.after is not None]
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
-            self._insert(_INSERT_ROWS, [_row(each) for each in changes])
             self._writer.executemany(_DELETE_ENTRY, gone)
-            self._insert(_INSERT_ENTRIES, there)
             self._writer.executemany(_DELETE_TEXT, gone)
-            self._insert_texts(list(zip(changes, held, strict=True)))
+            for start in range(0, len(changes), _ROWS):
+                self._insert(changes[start : start + _ROWS], held[start : start + _ROWS])
 
-    def _insert(self, statement: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Insert many rows with one statement each thousand: after each, another thread may take Python's lock."""
-        for start in range(0, len(rows), _ROWS):
-            self._writer.execute(statement, (json_of(rows[start : start + _ROWS]),))
+    def _insert(self, changes: Sequence[LogEntry], held: Sequence[bytes | None]) -> None:
+        first = changes[0]
+        common = first.generation, first.owner, None
+        rows: list[tuple[Any, ...]] = []
+        there: list[tuple[Any, ...]] = []
+        packed = bytearray()
+        for change, piece in zip(changes, held, strict=True):
+            row: tuple[Any, ...] = change.graph, change.after, len(packed) + 1, len(piece or b"")
+            own = change.generation, change.owner, change.before
+            rows.append(row if own == common else (*row, *own))
+            if piece is not None:
+                there.append(rows[-1])
+                packed += piece
+        said = json_of(rows)
+        kept = said if len(there) == len(rows) else json_of(there)
+        given = first.at.isoformat(), first.generation, first.owner
+        self._writer.execute(_INSERT_ROWS, (said, *given))
+        self._writer.execute(_INSERT_ENTRIES, (kept, *given))
+        self._insert_texts(kept, packed)
 
-    def _insert_texts(self, found: Sequence[tuple[LogEntry, bytes | None]]) -> None:
-        """Insert many texts with one statement each thousand, cut out of one value that holds them all."""
-        for start in range(0, len(found), _ROWS):
-            rows: list[tuple[Any, ...]] = []
-            packed = bytearray()
-            for entry, piece in found[start : start + _ROWS]:
-                if piece is not None:
-                    rows.append((entry.graph, entry.after, len(packed) + 1, len(piece)))
-                    packed += piece
-            self._writer.execute(_INSERT_TEXTS, (json_of(rows), packed))
+    def _insert_texts(self, rows: str, packed: bytearray) -> None:
+        self._writer.execute(_INSERT_TEXTS, (rows, packed))
 
     def take_back(self, settled: int) -> None:
         """Forget what came after ``settled``: the entries are again what the log before says."""
@@ -175,10 +184,6 @@ class ChangeLog(LogReader):
         """Close both connections."""
         super().close()
         self._writer.close()
-
-
-def _row(change: LogEntry) -> tuple[Any, ...]:
-    return change.generation, change.graph, change.owner, change.before, change.after, change.at.isoformat()
 
 
 def _entry_row(change: LogEntry) -> tuple[Any, ...]:

@@ -12,13 +12,13 @@ import msgspec
 from kg.rdf import lines_in
 from kg.store import blanks
 from kg.store.protocol import Lines
+from kg.store.texts import Text
 
 
 class Change(msgspec.Struct, frozen=True, dict=True):
     """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold, as a text.
 
-    The text (``kg.rdf.text_of``) is None for a removal; ``packed`` is what the change log keeps of it, if made; ``blank`` is False when
-    neither state surely has a blank node.
+    The text is None for a removal; ``blank`` is False when neither state surely has a blank node.
     """
 
     graph: str
@@ -26,19 +26,18 @@ class Change(msgspec.Struct, frozen=True, dict=True):
     before: str | None
     after: str | None
     old: Lines
-    text: str | None
+    text: Text | None
     blank: bool = True
-    packed: bytes = b""
 
     @cached_property
     def lines(self) -> Lines:
         """The statements it shall hold: none for a removal."""
-        return lines_in(self.text or "")
+        return lines_in(self.text.plain) if self.text else frozenset()
 
-    @cached_property
+    @property
     def statements(self) -> int:
         """How many it shall hold."""
-        return self.text.count("\n") + 1 if self.text else 0
+        return self.text.statements if self.text else 0
 
     @property
     def outcome(self) -> Literal["created", "replaced", "removed"]:
@@ -50,7 +49,7 @@ class Change(msgspec.Struct, frozen=True, dict=True):
     @property
     def loadable(self) -> bool:
         """True for a new graph that may be bulk-loaded: the engine would give its blank nodes other labels."""
-        return not self.blank and self.before is None and bool(self.text)
+        return not self.blank and self.before is None and self.text is not None and not self.text.empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +79,10 @@ def update_text(changes: Iterable[Change]) -> str:
         if change.text is None:
             graphs.append(f"DROP SILENT GRAPH <{change.graph}>")
             continue
-        if not change.text:  # an empty graph exists only when it is made
+        if change.text.empty:  # such a graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
-        if change.text and not change.old and not change.blank:
-            added.append(f"GRAPH <{change.graph}> {{\n{change.text}\n}}\n")
+        elif not change.old and not change.blank:
+            added.append(f"GRAPH <{change.graph}> {{\n{change.text.plain}\n}}\n")
             continue
         _block(change, change.old - change.lines, removed, blank[0])
         _block(change, change.lines - change.old, added, blank[1])
@@ -105,16 +104,29 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
 
 
 class New(NamedTuple):
-    """A new graph that may be bulk-loaded, and its text (``kg.rdf.text_of``)."""
+    """A new graph that may be bulk-loaded, and its text."""
 
     graph: str
-    text: str
+    text: Text
 
     def nquads(self) -> bytes:
         """Write it as N-Quads: no literal holds the end of a line as it is."""
-        return f"{self.text}\n".encode().replace(b" .\n", f" <{self.graph}> .\n".encode())
+        return f"{self.text.plain}\n".encode().replace(b" .\n", f" <{self.graph}> .\n".encode())
 
 
-def news(changes: Iterable[Change]) -> list[New]:
-    """Return those changes that may be bulk-loaded, without what else is known of them."""
-    return [New(each.graph, each.text) for each in changes if each.loadable and each.text]
+class Parted(NamedTuple):
+    """Changes by how the engine takes them: those that may be bulk-loaded, without what else is known of them, and the others."""
+
+    new: list[New]
+    rest: list[Change]
+
+
+def parted(changes: Iterable[Change]) -> Parted:
+    """Part changes, in their order."""
+    found = Parted([], [])
+    for each in changes:
+        if each.loadable and each.text:
+            found.new.append(New(each.graph, each.text))
+        else:
+            found.rest.append(each)
+    return found

@@ -51,6 +51,7 @@ from kg.store.reader_answers import Asking
 from kg.store.recent import Recent
 from kg.store.snapshots import Snapshot
 from kg.store.streaming import Stream
+from kg.store.texts import PlainText
 from kg.store.writer import Batch, Wanted, Writer
 
 UNFINISHED = "unfinished"
@@ -169,7 +170,7 @@ class EmbeddedStore:
             self._writer.applier.reach(entry.generation)
             text = text_of(self._engine.lines(entry.graph))
             if digest_of(text) == entry.digest:  # else a write came between, and _settled looks again
-                self._recent.keep(entry.digest, text)
+                self._recent.keep([(entry.digest, PlainText(text))])
         return text
 
     def recent_lines(self, digest: str) -> Lines | None:
@@ -371,18 +372,23 @@ def _size(file: Path) -> int:
 
 
 def _wanted(write: GraphWrite) -> Wanted:
-    try:
-        ox.NamedNode(write.graph)
-    except ValueError as error:
-        raise InvalidDocument(f"{write.graph!r} is not an IRI that can name a graph") from error
     content = write.content
+    if not (isinstance(content, Known) and content.graph == write.graph):  # else its name is known as well
+        _check_name(write.graph)
     if content is None:
         return Wanted(write, None, None)
     if isinstance(content, Known):
-        return Wanted(write, content.text, content.digest, packed=content.packed)
+        return Wanted(write, content.text, content.digest)
     lines = canonical(content, write.graph)
     text = text_of(lines)
-    return Wanted(write, text, digest_of(text), not isinstance(lines, Canonical) and holds_blanks(lines))
+    return Wanted(write, PlainText(text), digest_of(text), not isinstance(lines, Canonical) and holds_blanks(lines))
+
+
+def _check_name(graph: str) -> None:
+    try:
+        ox.NamedNode(graph)
+    except ValueError as error:
+        raise InvalidDocument(f"{graph!r} is not an IRI that can name a graph") from error
 
 
 def _claim(directory: Path) -> int:

@@ -30,6 +30,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from kg.rdf import lines_in
+from kg.store.texts import Text
 
 Lines = frozenset[str]
 """Canonical N-Triples statements of one graph: ``<s> <p> "o" .`` each, no line end, no blank node under ``{base}/id/``."""
@@ -48,20 +49,19 @@ ANY = Unconditional.ANY
 
 
 class Known(msgspec.Struct, frozen=True, dict=True):
-    """What ``graph`` shall hold, known to be valid and canonical, as a text (``kg.rdf.text_of``) without blank nodes, with its digest.
+    """What ``graph`` shall hold, known to be valid and canonical, as a text without blank nodes, with its digest.
 
-    ``packed`` is the text as the change log keeps it, if made; the lines are made when they are asked for.
+    The lines are made when they are asked for.
     """
 
-    text: str
+    text: Text
     digest: str
     graph: str
-    packed: bytes = b""
 
     @cached_property
     def lines(self) -> Lines:
         """Its statements."""
-        return lines_in(self.text)
+        return lines_in(self.text.plain)
 
 
 Content = Lines | Known

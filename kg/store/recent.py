@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
+
+from kg.store.texts import Text
 
 MAX_SIZE = 16 << 20
-"""Characters kept in all, about as many bytes."""
+"""Bytes kept in all."""
 
 
 class Recent:
@@ -14,7 +17,7 @@ class Recent:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, str] = OrderedDict()
+        self._kept: OrderedDict[str, Text] = OrderedDict()
         self._size = 0
 
     def get(self, digest: str) -> str | None:
@@ -22,12 +25,17 @@ class Recent:
         with self._lock:
             if digest in self._kept:
                 self._kept.move_to_end(digest)
-            return self._kept.get(digest)
+            kept = self._kept.get(digest)
+        return kept.plain if kept else None
 
-    def keep(self, digest: str, text: str) -> None:
-        """Keep the text of a digest; those longest unused go."""
+    def keep(self, texts: Iterable[tuple[str, Text]]) -> None:
+        """Keep texts by their digests; those longest unused go."""
         with self._lock:
-            self._size += len(text) - len(self._kept.pop(digest, ""))
-            self._kept[digest] = text
+            for digest, text in texts:
+                if digest in self._kept:
+                    self._kept.move_to_end(digest)
+                else:
+                    self._kept[digest] = text
+                    self._size += text.size
             while self._size > MAX_SIZE:
-                self._size -= len(self._kept.popitem(last=False)[1])
+                self._size -= self._kept.popitem(last=False)[1].size

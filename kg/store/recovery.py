@@ -16,9 +16,10 @@ from kg.rdf import lines_in
 from kg.store import applying
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change, news, update_text
+from kg.store.delta import Change, parted, update_text
 from kg.store.engine import Engine
 from kg.store.protocol import LogEntry
+from kg.store.texts import PlainText
 
 log = structlog.get_logger(__name__)
 
@@ -32,16 +33,18 @@ def recover(engine: Engine, changes: ChangeLog) -> None:
         held = engine.digest(graph)
         if held == row.after:
             continue
-        text = None if row.after is None else changes.text(graph)
-        if text is None and row.after is not None:
+        said = None if row.after is None else changes.text(graph)
+        if said is None and row.after is not None:
             _take_back(engine, changes, in_doubt)
             return
         old = frozenset() if held is None else engine.lines(graph)
-        blank = holds_blanks(old) or holds_blanks(lines_in(text or ""))
+        blank = holds_blanks(old) or holds_blanks(lines_in(said or ""))
+        text = None if said is None else PlainText(said)
         lacking.append(Change(graph, row.owner, held, row.after, old, text, blank))
     for start in range(0, len(lacking), applying.CHUNK):
         part = lacking[start : start + applying.CHUNK]
-        applying.write(engine, news(part), update_text(each for each in part if not each.loadable))
+        new, rest = parted(part)
+        applying.write(engine, new, update_text(rest))
     if in_doubt:
         changes.settle(in_doubt[-1].generation)
     if lacking:

@@ -45,6 +45,7 @@ from kg.store.remote_connection import Connection, UpdateFailed
 from kg.store.remote_engine import RESERVED, Capability, Engine
 from kg.store.remote_entries import Entries
 from kg.store.streaming import Stream
+from kg.store.texts import PlainText
 
 _UNION = Dataset()
 _PAGE = 1000  # graphs asked for at once
@@ -163,9 +164,8 @@ class RemoteStore:
             if before == after:
                 results.append(Written(write.graph, "unchanged", after, state.generation))
                 continue
-            changes.append(
-                Change(write.graph, write.owner, before, after, frozenset(), None if lines is None else text_of(lines))
-            )
+            text = None if lines is None else PlainText(text_of(lines))
+            changes.append(Change(write.graph, write.owner, before, after, frozenset(), text))
             results.append(Written(write.graph, changes[-1].outcome, after, state.generation + 1))
         return changes, results
 

@@ -20,6 +20,7 @@ from kg.sparql.update import Solution
 from kg.store import blanks
 from kg.store.delta import Change, update_text
 from kg.store.protocol import Dataset
+from kg.store.texts import PlainText
 
 _NOTHING = "DROP GRAPH <urn:drumlin:absent>; "  # fails before what follows is evaluated, and after all of it is parsed
 _POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
@@ -116,7 +117,7 @@ class Scratch:
         held = self.read(graph)
         if held != lines:
             before = None if held is None else ""
-            text = None if lines is None else text_of(lines)
+            text = None if lines is None else PlainText(text_of(lines))
             blanks.replay(self._engine, update_text([Change(graph, "", before, None, held or frozenset(), text)]))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import zlib
 
+import msgspec
 import zstandard
 
 _LEVEL = 1
@@ -35,3 +36,54 @@ def unpack(packed: bytes) -> str:
     """Return the text that ``pack`` was given."""
     read = zlib.decompress if packed.startswith(_DEFLATED) else _own.unpack
     return read(packed).decode()
+
+
+class PlainText(msgspec.Struct, frozen=True):
+    """A graph's text as it is; packed when that is asked for."""
+
+    plain: str
+
+    @property
+    def packed(self) -> bytes:
+        """The text as the change log keeps it."""
+        return pack(self.plain)
+
+    @property
+    def statements(self) -> int:
+        """How many there are."""
+        return self.plain.count("\n") + 1 if self.plain else 0
+
+    @property
+    def empty(self) -> bool:
+        """True for a graph without statements."""
+        return not self.plain
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return len(self.plain)
+
+
+class PackedText(msgspec.Struct, frozen=True):
+    """A graph's text as the change log keeps it, a fifth of its size, and its number of statements; unpacked when that is asked for."""
+
+    packed: bytes
+    statements: int
+
+    @property
+    def empty(self) -> bool:
+        """True for a graph without statements."""
+        return self.statements == 0
+
+    @property
+    def plain(self) -> str:
+        """The text as it is."""
+        return unpack(self.packed)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes of memory it takes."""
+        return len(self.packed)
+
+
+Text = PlainText | PackedText

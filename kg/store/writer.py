@@ -21,17 +21,17 @@ import structlog
 
 from kg.errors import DrumlinError, StoreUnavailable
 from kg.rdf import lines_in, text_of
-from kg.store.applying import Applier
+from kg.store.applying import Applier, Pending, room_of
 from kg.store.blanks import holds_blanks
 from kg.store.changes import ChangeLog
-from kg.store.delta import Change, Delta, update_text
+from kg.store.delta import Change, Delta, parted, update_text
 from kg.store.engine import Engine
 from kg.store.preconditions import check
 from kg.store.protocol import GraphEntry, GraphWrite, Lines, LogEntry, Written
 from kg.store.pruning import Pruning
 from kg.store.recent import Recent
 from kg.store.recovery import recover
-from kg.store.texts import pack
+from kg.store.texts import PlainText, Text
 
 BATCH = 64
 """Writes in one batch, at most."""
@@ -42,16 +42,15 @@ log = structlog.get_logger(__name__)
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A write whose lines are canonical; ``text`` is what they are as one (``kg.rdf.text_of``), ``after`` their digest, None for a removal.
+    """A write whose lines are canonical; ``text`` is what they are as one, ``after`` their digest, None for a removal.
 
-    ``blank``: one may have a blank node. ``packed``: the text as the change log keeps it, if made.
+    ``blank``: one may have a blank node.
     """
 
     write: GraphWrite
-    text: str | None
+    text: Text | None
     after: str | None
     blank: bool = False
-    packed: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +195,10 @@ class Writer:
         effective = [each for each in batch if each.error is None and each.changes]
         if effective:
             try:
-                self.applier.make_room([change for each in effective for change in each.changes])
-                self._commit(effective)
+                changes = [change for each in effective for change in each.changes]
+                room = room_of(changes)
+                self.applier.make_room(room)
+                self._commit(effective, changes, room)
             except StoreUnavailable as error:
                 _fail(effective, error)
 
@@ -212,10 +213,9 @@ class Writer:
                 continue
             old = self._old(entry) if entry and text is not None else None
             blank = wanted.blank or (old is not None and holds_blanks(old))
-            asked.changes.append(
-                Change(write.graph, write.owner, before, after, old or frozenset(), text, blank, wanted.packed)
-            )
-            asked.results.append(Written(write.graph, asked.changes[-1].outcome, after, 0, old))
+            change = Change(write.graph, write.owner, before, after, old or frozenset(), text, blank)
+            asked.changes.append(change)
+            asked.results.append(Written(write.graph, change.outcome, after, 0, old))
 
     def _old(self, entry: GraphEntry) -> Lines:
         text = self._recent.get(entry.digest)
@@ -224,39 +224,38 @@ class Writer:
             if text is None:
                 self.applier.reach(entry.generation)
                 text = text_of(self._engine.lines(entry.graph))
-            self._recent.keep(entry.digest, text)  # the feed tells what was removed
+            self._recent.keep([(entry.digest, PlainText(text))])  # the feed tells what was removed
         return lines_in(text)
 
     # -- one commit ---------------------------------------------------------------------------------------------------
-    def _commit(self, effective: list[_Asked]) -> None:
+    def _commit(self, effective: list[_Asked], changes: list[Change], room: int) -> None:
         """Record it durably; tell followers, then the world, by moving the generation on."""
         last, at = self.generation + len(effective), self._clock()
-        changes = [change for each in effective for change in each.changes]
         entries = [
             LogEntry(generation, each.graph, each.owner, each.before, each.after, at)
             for generation, asked in enumerate(effective, self.generation + 1)
             for each in asked.changes
         ]
-        bulk = sum(each.loadable for each in changes) >= BULK
+        new, rest = parted(changes)
+        bulk = len(new) >= BULK
         update = "" if bulk else update_text(changes)
         delta = Delta(last, update, tuple(each.graph for each in changes), bulk)
-        self.in_flight = frozenset(delta.graphs)
+        graphs = frozenset(delta.graphs)
+        self.in_flight = graphs
         self.batches += 1
         try:
             self._changes.record(
                 entries,
-                [None if each.text is None else each.packed or pack(each.text) for each in changes],
+                [each.text.packed if each.text else None for each in changes],
                 settled=self.applier.applied,
             )
-            self.applier.give(last, changes, update)
+            self.applier.give(Pending(last, graphs, new, rest, update, room))
             self._moved(delta)
         finally:
             self.in_flight = frozenset()
         for generation, asked in enumerate(effective, last - len(effective) + 1):
             asked.results = [_numbered(each, generation) for each in asked.results]
-        for change in changes[:BULK]:
-            if change.after is not None and change.text is not None:
-                self._recent.keep(change.after, change.text)
+        self._recent.keep((each.after, each.text) for each in changes if each.after is not None and each.text)
 
     def _moved(self, delta: Delta) -> None:
         try:

@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from kg import inlining, processes, proving
+from kg.bulk import read_line
 from kg.errors import DrumlinError
 from kg.forms import Forms
 from kg.iris import Iris
 from kg.proving import Provers
-from kg.proving_process import Document, prove
+from kg.proving_process import prove
 from kg.rdf import JSONLD, digest, text_of
 from kg.store.embedded import EmbeddedStore
 from kg.store.texts import pack
@@ -39,9 +40,14 @@ def domain(number: int = 0, **more: Any) -> dict[str, Any]:
     return {"id": f"{BASE}/id/domain/d{number}", "type": "Domain", "name": f"d{number}", **more}
 
 
-def document(content: dict[str, Any], graph: str | None = None) -> Document:
+def put(graph: str, document: bytes, **more: Any) -> bytes:
+    """Return a line that puts a document."""
+    return json.dumps({"op": "put", "id": graph, **more}).encode()[:-1] + b', "document": ' + document + b"}"
+
+
+def document(content: dict[str, Any], graph: str | None = None) -> bytes:
     """Return a document as it is sent."""
-    return Document(graph or content["id"], json.dumps(content).encode())
+    return put(graph or content["id"], json.dumps(content).encode())
 
 
 SENT = [
@@ -56,10 +62,17 @@ SENT = [
     document({**domain(), "@context": "https://elsewhere.example/context"}),
     document({**domain(), "@id": "x:y"}),
     document(domain(name="n" * (inlining.MAX_BYTES + 1))),
-    Document(domain()["id"], b""),
-    Document(domain()["id"], b"{"),
-    Document(domain()["id"], b"[" * 100_000),
-    Document(domain()["id"], b'{"id": "\xff"}'),
+    *[put(domain()["id"], each) for each in (b"", b"{", b"1", b"[" * 100_000, b'{"id": "\xff"}')],
+    put("domain/d0", json.dumps(domain()).encode(), owner="exporter", digest=None),
+    put("domain/d0", json.dumps(domain()).encode(), digest="abc"),
+    put("domain/d0", json.dumps(domain()).encode(), owner=""),
+    put("domain//d0", json.dumps(domain()).encode()),
+    put("domain/d0", json.dumps(domain()).encode(), unknown=1),
+    b'{"op":"put","id":"domain/d0"}',
+    b'{"op":"delete","id":"domain/d0"}',
+    b'{"op":"remove","id":"domain/d0","owner":"exporter"}',
+    b'{"op":"put"',
+    b"\xff",
 ]
 
 
@@ -90,16 +103,18 @@ def alive(process: int) -> bool:
 
 
 @pytest.mark.parametrize("sent", SENT, ids=str)
-def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, sent: Document) -> None:
-    """The same text, digest and packed text; what the service refuses is never proven."""
+def test_what_is_proven_is_what_the_service_would_write(subgraphs: Subgraphs, sent: bytes) -> None:
+    """The same line, digest, packed text and number of statements; what the service refuses, or does not put, is never proven."""
     (proven,) = prove([sent], IRIS, Forms(IRIS))
     try:
-        lines = subgraphs.prepare(sent.graph, subgraphs.parse(sent.data, JSONLD, sent.graph)).lines
+        line = read_line(sent, IRIS)
+        lines = subgraphs.prepare(line.id, subgraphs.parse(bytes(line.document), JSONLD, line.id)).lines
     except DrumlinError:
         assert proven is None
         return
     assert lines is not None
-    assert proven is None or proven == (text_of(lines), digest(lines), pack(text_of(lines)))
+    assert line.op == "put"
+    assert proven is None or proven == (line.head(), digest(lines), pack(text_of(lines)), len(lines))
 
 
 def test_usual_documents_are_proven(provers: Provers) -> None:

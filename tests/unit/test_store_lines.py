@@ -13,6 +13,7 @@ from kg.store.delta import Change, New, update_text
 from kg.store.engine import lines_of
 from kg.store.lines import canonical
 from kg.store.protocol import Lines
+from kg.store.texts import PlainText
 
 A, B = "https://kg.example/id/prod/shop/pod/a", "https://kg.example/id/prod/shop/pod/b"
 MALFORMED = [
@@ -86,9 +87,9 @@ def test_what_passes_the_border_is_taken_by_the_engine_in_both_ways(lines: Lines
         return
     for loaded in (False, True):
         engine = ox.Store()
-        change = Change(A, "user", None, "digest", frozenset(), text_of(kept))
+        change = Change(A, "user", None, "digest", frozenset(), PlainText(text_of(kept)))
         if loaded:
-            engine.bulk_load(New(A, text_of(kept)).nquads(), format=ox.RdfFormat.N_QUADS)
+            engine.bulk_load(New(A, PlainText(text_of(kept))).nquads(), format=ox.RdfFormat.N_QUADS)
         else:
             engine.update(update_text([change]))
         assert lines_of(engine, A) == kept
