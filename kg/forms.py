@@ -34,6 +34,11 @@ _LONGEST = 32 << 10  # bytes of a document that is taken note of
 _SHORT = 256  # characters of a value that is remembered
 _DIGITS = 15  # of a number that every reader of JSON takes for the same
 _QUOTE = "\0"  # stands for an escaped quote: no JSON text holds it
+_OFTEN = 256
+"""Documents of a form after which a pattern is made of it: that takes as long as it spares in 300 of them."""
+_PATTERNS = 4  # that are tried with each document, whatever it is
+_STRING = r'"([^"\\\0-\x1f]*+(?:\\"[^"\\\0-\x1f]*+)*+)"'
+_WHOLE = rf"(0|[1-9][0-9]{{0,{_DIGITS - 1}}})"
 
 
 class _Slot:
@@ -47,7 +52,7 @@ class _Slot:
 
     def judge(self, text: str) -> str | None:
         """Return what a value says of its thing, as it stands in a line behind that; None when that is not sure to fit."""
-        text = text.replace(_QUOTE, '"')
+        text = text.replace(_QUOTE, '"').replace('\\"', '"')
         if not text.isprintable():
             return None
         said = documents.statement(self._key, int(text) if self._number else text)
@@ -73,11 +78,7 @@ class _Parts(NamedTuple):
     digits: int
 
 
-def _parted(data: bytes) -> _Parts | None:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        return None
+def _parted(text: str) -> _Parts | None:
     if _QUOTE in text:
         return None
     if "\\" in text:
@@ -90,6 +91,14 @@ def _parted(data: bytes) -> _Parts | None:
     between = '"'.join(parts[::2]).encode()
     skeleton = between.translate(None, b"0123456789")
     return _Parts(skeleton, parts[1::2], parts[::2], len(between) - len(skeleton))
+
+
+def _decoded(data: bytes) -> str | None:
+    """Return a document that is not too long to be taken note of."""
+    try:
+        return data.decode() if len(data) <= _LONGEST else None
+    except UnicodeDecodeError:
+        return None
 
 
 _DIGITS_AMID = re.compile(r"([0-9]+)")
@@ -122,8 +131,9 @@ class _Link(NamedTuple):
 
 @dataclass(slots=True)
 class _Form:
-    """What the documents of a form have in common, by the places of their strings and the numbers of their things."""
+    """What documents have in common with the one that has ``parts``, by the places of their strings and the numbers of their things."""
 
+    parts: _Parts
     ids: list[int] = field(default_factory=list)
     constants: list[tuple[int, str]] = field(default_factory=list)
     links: list[_Link] = field(default_factory=list)
@@ -134,6 +144,8 @@ class _Form:
     owners: list[int] = field(default_factory=list)  # the things that they are about
     taken: Callable[[Sequence[str]], tuple[str, ...]] = tuple  # takes the strings that are the same in all documents
     same: tuple[str, ...] = ()
+    uses: int = 0
+    crowded: bool = False  # two statements of a thing have the same predicate, so they may be the same
 
     def is_like(self, other: _Form) -> bool:
         """Tell whether the same documents of one skeleton are of this form and of another one."""
@@ -144,19 +156,22 @@ class _Form:
         strings = parts.strings
         if self.taken(strings) != self.same:
             return None
-        ids = [strings[place] for place in self.ids]
-        below = f"{graph}/"
-        if ids[0] != graph or "/." in graph:
-            return None
-        for each in ids[1:]:
-            if not each.startswith(below) or not documents.is_path(each[len(below) :]):
-                return None
         values = [strings[place] for place in self.places]
         if parts.digits:
             numbers = [each.text(parts.between) for each in self.numbers]
             if not all(numbers) or sum(map(len, numbers)) != parts.digits:
                 return None
             values += numbers
+        return self.told([strings[place] for place in self.ids], values, graph)
+
+    def told(self, ids: Sequence[str], values: Sequence[str], graph: str) -> str | None:
+        """Return the text of a graph with these things and values, escaped quotes in them or ``_QUOTE``; None when that is not certain."""
+        below = f"{graph}/"
+        if ids[0] != graph or "/." in graph:
+            return None
+        for each in ids[1:]:
+            if not each.startswith(below) or not documents.is_path(each[len(below) :]):
+                return None
         judge = _judge_known if not values or len(max(values, key=len)) <= _SHORT else _judge
         told = [said for said in map(judge, self.slots, values) if said]
         if len(told) < len(self.slots):
@@ -170,7 +185,7 @@ class _Form:
                 if not test(value):
                     return None
             lines.append(f"{subjects[subject]}{between}{value} .")
-        if len(set(ids)) < len(ids) or len(set(lines)) < len(lines):
+        if len(set(ids)) < len(ids) or (self.crowded and len(set(lines)) < len(lines)):
             return None
         for subject, check in self.checks:
             if not check(subjects[subject], {subjects[subject]: _said_of(subjects[subject], lines)}):
@@ -188,6 +203,42 @@ def _said_of(subject: str, lines: Sequence[str]) -> Values:
     return found
 
 
+class _Pattern:
+    """A form as a regular expression: what takes a document apart in one go, but takes long to be made."""
+
+    __slots__ = ("_form", "_ids", "_match", "_values")
+
+    def __init__(self, form: _Form) -> None:
+        numbers = {each.place: each for each in form.numbers}
+        groups: dict[tuple[int, bool], int] = {}  # by the place of a string (True), or of what stands before it
+        free = {*form.ids, *form.places}
+        pieces: list[str] = []
+        for place, between in enumerate(form.parts.between):
+            if number := numbers.get(place):
+                groups[place, False] = len(groups)
+                pieces += re.escape(number.before), _WHOLE, re.escape(number.after)
+            else:
+                pieces.append(re.escape(between))
+            if place in free:
+                groups[place, True] = len(groups)
+                pieces.append(_STRING)
+            elif place < len(form.parts.strings):
+                pieces.append(re.escape('"' + form.parts.strings[place].replace(_QUOTE, '\\"') + '"'))
+        self._form = form
+        self._match = re.compile("".join(pieces)).fullmatch
+        self._ids = [groups[place, True] for place in form.ids]
+        self._values = [groups[place, True] for place in form.places]
+        self._values += [groups[each.place, False] for each in form.numbers]
+
+    def text(self, document: str, graph: str) -> str | None:
+        """Return the text of the graph that a document is; None when that is not certain."""
+        found = self._match(document)
+        if found is None:
+            return None
+        groups = found.groups()
+        return self._form.told([groups[each] for each in self._ids], [groups[each] for each in self._values], graph)
+
+
 class _Unsure(Exception):
     """A document is not made a form."""
 
@@ -197,7 +248,7 @@ class _Reading:
 
     def __init__(self, parts: _Parts) -> None:
         self._parts = parts
-        self._form = _Form()
+        self._form = _Form(parts)
         self._fixed: dict[int, str] = {}
         self._facts: dict[str, dict[str, list[str]]] = {}
         self._at = -1  # the place of the string that was read last
@@ -213,6 +264,7 @@ class _Reading:
         left = left_to_check(self._facts, things[0])
         if left is None or len(set(things)) < len(things):
             raise _Unsure
+        form.crowded = any(len(values) > 1 for said in self._facts.values() for values in said.values())
         form.checks = [(things.index(subject), check) for subject, check in left]
         form.owners += [owner for owner, _ in self._of_numbers]
         form.slots += [slot for _, slot in self._of_numbers]
@@ -320,21 +372,31 @@ class Forms:
         self._iris = iris
         self._known: dict[bytes, _Alike] = {}  # by skeletons, those that were seen once among them
         self._held = 0
+        self._patterns: tuple[_Pattern, ...] = ()
 
     def text(self, data: bytes, graph: str) -> str | None:
         """Return the text (``kg.rdf.text_of``) of the graph that a document surely is, which is valid; None when it is to be read whole."""
-        parts = _parted(data) if len(data) <= _LONGEST else None
-        known = self._known.get(parts.skeleton) if parts else None
-        if parts is None or known is None or not known.forms or not self._iris.is_entity(graph):
+        text = _decoded(data)
+        if text is None or not self._iris.is_entity(graph):
             return None
-        for form in known.forms:
-            if (text := form.text(parts, graph)) is not None:
-                return text
+        for pattern in self._patterns:
+            if (said := pattern.text(text, graph)) is not None:
+                return said
+        parts = _parted(text)
+        known = self._known.get(parts.skeleton) if parts else None
+        if parts and known:
+            for form in known.forms:
+                if (said := form.text(parts, graph)) is not None:
+                    form.uses += 1
+                    if form.uses % _OFTEN == 0:
+                        self._patterns = (_Pattern(form), *self._patterns[: _PATTERNS - 1])
+                    return said
         return None
 
     def learn(self, data: bytes, graph: str, lines: Lines) -> None:
         """Take note of a document that was read whole, as ``lines``, and is valid; the second one of a skeleton is made a form."""
-        parts = _parted(data) if len(data) <= _LONGEST else None
+        text = _decoded(data)
+        parts = _parted(text) if text else None
         known = self._known.get(parts.skeleton) if parts else None
         if parts is None or (known and known.tried >= _ALIKE):
             return

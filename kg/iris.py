@@ -193,7 +193,8 @@ class Iris:
     def expand(self, id_or_iri: str) -> str:
         """Return the full IRI for a short id or a full IRI, checked; raises ``InvalidIdentifier``."""
         iri = id_or_iri if "://" in id_or_iri else f"{self.root}{id_or_iri}"
-        self.parse(iri)
+        if not self.is_entity(iri):  # as nearly all are
+            self.parse(iri)
         return iri
 
     def short(self, iri: str) -> str:

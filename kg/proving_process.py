@@ -18,7 +18,7 @@ from kg.bulk import Head, read_line
 from kg.forms import Forms
 from kg.iris import Iris
 from kg.processes import begun
-from kg.rdf import digest_of, text_of
+from kg.rdf import digest_at_once, text_of
 from kg.store.frames import Frames, frame
 from kg.store.texts import PlainText, pack
 from kg.validation import validate
@@ -49,7 +49,7 @@ def _proven(sent: bytes, iris: Iris, forms: Forms) -> Proven | None:
         text = _text(bytes(line.document), line.id, iris, forms) if line.op == "put" else None
     except Exception:  # noqa: BLE001 - whatever it is, the service meets it too when it reads the line, and tells of it
         return None
-    return None if text is None else Proven(line.head(), digest_of(text), pack(text), PlainText(text).statements)
+    return None if text is None else Proven(line.head(), digest_at_once(text), pack(text), PlainText(text).statements)
 
 
 def _text(document: bytes, graph: str, iris: Iris, forms: Forms) -> str | None:
