@@ -14,7 +14,7 @@ import pytest
 
 from kg.errors import StoreFull, StoreUnavailable
 from kg.rdf import digest
-from kg.store import applying, writer
+from kg.store import applying, changes, writer
 from kg.store.changes import ChangeLog
 from kg.store.delta import New
 from kg.store.embedded import EmbeddedStore
@@ -343,7 +343,51 @@ def test_a_store_whose_texts_are_deflated_is_taken_over(tmp_path: Path) -> None:
         assert again.read(A).lines == {line(A, 1)}
         assert sorted(values(again, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")) == ["1", "3"]
     with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
+        assert log.execute("PRAGMA user_version").fetchone() == (6,)
+
+
+def in_the_fifth_format(directory: Path) -> None:
+    """Make a store as the fifth format had it."""
+    with closing(EmbeddedStore(directory)) as store:
+        store.apply([write(A, 1), write(B, 2)])
+    with closing(sqlite3.connect(directory / "changes.sqlite")) as log, log:
+        log.executescript("""
+            ALTER TABLE texts RENAME TO moved;
+            CREATE TABLE texts (graph TEXT PRIMARY KEY, digest TEXT NOT NULL, packed BLOB NOT NULL) WITHOUT ROWID;
+            INSERT INTO texts SELECT * FROM moved;
+            DROP TABLE moved;
+            PRAGMA user_version = 5;
+        """)
+
+
+def test_a_store_whose_texts_stand_in_the_tree_of_their_names_is_taken_over(tmp_path: Path) -> None:
+    """The fifth format: its texts are moved when it is opened, and written over as any."""
+    in_the_fifth_format(tmp_path)
+
+    with closing(EmbeddedStore(tmp_path)) as again:
+        assert [again.read(each).lines for each in (A, B)] == [{line(A, 1)}, {line(B, 2)}]
+        again.apply([write(A, 3)])
+        assert again.read(A).lines == {line(A, 3)}
+    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
+        assert log.execute("PRAGMA user_version").fetchone() == (6,)
+        assert log.execute("SELECT count(*) FROM sqlite_master WHERE name LIKE 'texts%'").fetchone() == (1,)
+        assert log.execute("SELECT count(*) FROM texts").fetchone() == (2,)
+
+
+def test_a_store_that_cannot_be_taken_over_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that fails while texts are moved: the store is not opened, and opens when the disk is well."""
+    in_the_fifth_format(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            changes, "_TEXTS_ANEW", changes._TEXTS_ANEW.replace("DROP TABLE", "DROP TABLE never; DROP TABLE")
+        )
+        with pytest.raises(StoreUnavailable, match="opened"):
+            EmbeddedStore(tmp_path)
+
+    with closing(sqlite3.connect(tmp_path / "changes.sqlite")) as log:
         assert log.execute("PRAGMA user_version").fetchone() == (5,)
+    with closing(EmbeddedStore(tmp_path)) as again:
+        assert [again.read(each).lines for each in (A, B)] == [{line(A, 1)}, {line(B, 2)}]
 
 
 def test_a_store_that_contradicts_itself_is_not_opened(tmp_path: Path) -> None:
