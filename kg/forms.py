@@ -7,6 +7,8 @@ is enough to judge each value, most of which were met before. What decides about
 A form is sure or it is none: strings with escapes other than of quotes, what is not printable, a value that is not sure to fit, another
 order of keys leave a document to those who read it whole. Where a document is taken apart as text, the text is known to be JSON: it is one
 that was read, but for what stands between quotes, and digits.
+
+A form that is met often becomes one regular expression (``_Pattern``), which does the same in less time, but takes long to be made.
 """
 
 from __future__ import annotations

@@ -209,3 +209,39 @@ def test_any_text_is_an_id_or_an_error(text: str) -> None:
     except InvalidIdentifier:
         return
     assert text in (iri, IRIS.short(iri))
+
+
+SEGMENTS = st.sampled_from(
+    [
+        "prod",
+        "notes",
+        "domain",
+        "-",
+        "a",
+        "pod",
+        "pod.apps",
+        "Pod",
+        "x",
+        "run",
+        "metric",
+        "",
+        ".",
+        "..",
+        "%41",
+        "%2F",
+        "ä",
+        "a b",
+    ]
+)
+
+
+@given(st.lists(SEGMENTS, max_size=7).map("/".join))
+def test_an_id_is_expanded_exactly_when_its_iri_can_be_taken_apart(id: str) -> None:
+    """Names that are plainly an entity's are not taken apart: all of those, and no others, would be."""
+    try:
+        IRIS.read(f"{IRIS.root}{id}")
+    except InvalidIdentifier:
+        with pytest.raises(InvalidIdentifier):
+            IRIS.expand(id)
+    else:
+        assert IRIS.expand(id) == f"{IRIS.root}{id}"
