@@ -18,9 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from kg.errors import StoreUnavailable
 from kg.store.log_reader import LogReader, json_of, log_entry
 from kg.store.protocol import LogEntry
+
+log = structlog.get_logger(__name__)
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS graphs (
@@ -105,11 +109,12 @@ class ChangeLog(LogReader):
         super().__init__(path)
 
     def _take_over(self, version: int) -> None:
-        """Bring a new store, or one of an earlier format, to this one, at once or not at all: a second or two for 200,000 graphs."""
+        """Bring a new store, or one of an earlier format, to this one, at once or not at all: some seconds for 200,000 graphs."""
         with self._transaction():
             if version == 1:
                 self._writer.execute(_FROM_FIRST)
             if version:
+                log.info("change_log_taken_over", path=str(self._path), format=version)
                 for statement in _TEXTS_ANEW.split(";"):
                     self._writer.execute(statement)
             self._writer.execute(f"PRAGMA user_version = {_VERSION}")
