@@ -39,6 +39,7 @@ _QUOTE = "\0"  # stands for an escaped quote: no JSON text holds it
 _OFTEN = 256
 """Documents of a form after which a pattern is made of it: that takes as long as it spares in 300 of them."""
 _PATTERNS = 4  # that are tried with each document, whatever it is
+_MANY = 100  # strings of a document from which a pattern takes 10 ms and more to be made, under Python's lock, and spares little
 _STRING = r'"([^"\\\0-\x1f]*+(?:\\"[^"\\\0-\x1f]*+)*+)"'
 _WHOLE = rf"(0|[1-9][0-9]{{0,{_DIGITS - 1}}})"
 
@@ -390,7 +391,7 @@ class Forms:
             for form in known.forms:
                 if (said := form.text(parts, graph)) is not None:
                     form.uses += 1
-                    if form.uses % _OFTEN == 0:
+                    if form.uses % _OFTEN == 0 and len(parts.strings) < _MANY:
                         self._patterns = (_Pattern(form), *self._patterns[: _PATTERNS - 1])
                     return said
         return None

@@ -77,6 +77,7 @@ def patterned(*known: dict[str, Any]) -> Forms:
     made = learnt(*known)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(forms, "_OFTEN", 1)
+        patched.setattr(forms, "_MANY", 10_000)
         patched.setattr(forms, "_PATTERNS", len(known))
         for each in known:
             made.text(tight(each), named(each))
@@ -258,6 +259,16 @@ def test_a_form_that_is_met_often_becomes_a_pattern(monkeypatch: pytest.MonkeyPa
             made.text(tight(each), named(each))
         assert len(made._patterns) == min(count, 2)
         assert made.text(tight(each), named(each)) == whole(tight(each), named(each))
+
+
+def test_a_form_with_very_many_values_becomes_no_pattern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To make one of a thousand strings holds everybody up for a fifth of a second."""
+    monkeypatch.setattr(forms, "_OFTEN", 1)
+    document = GOOD["name.pass.jsonld"] | {"label": [f"a{at}=b" for at in range(forms._MANY)]}
+    made = learnt(document)
+
+    assert agree(made, tight(document), named(document))
+    assert made._patterns == ()
 
 
 def test_documents_that_are_not_sure_are_not_tried_for_ever() -> None:
