@@ -1,17 +1,24 @@
 # Every target makes what it needs: a virtual environment from the pinned lock, and Debian's servers where apt is at hand.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench servers lock clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/installed servers ## the main job on a sample cluster and the embedded store; ONCE=1 checks every step and exits
-	@$(BIN)/drumlin demo $(if $(ONCE),--once) $(ARGS)
+demo: .venv/installed servers ## the main job on a sample cluster and the embedded store (SYSTEM=kuscia: two domains); ONCE=1 checks every step and exits
+	@$(BIN)/drumlin demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(ONCE),--once) $(ARGS)
 
-test: .venv/installed servers ## the whole suite, a process per core, up to four; real servers on loopback (ARGS="-k resolve" selects)
-	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+test: .venv/installed servers ## the whole suite in four processes; real servers on loopback (ARGS="-k resolve" selects; CI shows coverage)
+ifeq ($(CI)$(ARGS),true)
+	@$(PYTEST) --cov --cov-report= tests/unit tests/contract
+	@$(PYTEST) --ignore tests/unit --ignore tests/contract
+	@scripts/coverage
+else
+	@$(PYTEST) $(ARGS)
+endif
 
 check: .venv/installed ## ruff, mypy --strict, import-linter
 	@$(BIN)/ruff check .
@@ -23,7 +30,7 @@ check: .venv/installed ## ruff, mypy --strict, import-linter
 bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
 
-servers: ## Debian's prometheus and prometheus-node-exporter, when root on Debian; else says what is missing
+servers: ## Debian's prometheus, prometheus-node-exporter and others, when root on Debian; else says what is missing
 	@scripts/servers
 
 lock: ## pin the dependencies again (needs uv)
@@ -31,7 +38,7 @@ lock: ## pin the dependencies again (needs uv)
 	  --no-header --no-annotate --upgrade --output-file requirements.lock
 
 clean: ## remove what the targets made
-	@rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .demo tests/javascript/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/installed: requirements.lock pyproject.toml
 	@scripts/environment "$(PYTHON)"

@@ -1,6 +1,6 @@
-"""What each route answers with: media types of success by status, and the problems that it tells; the examples of ``examples.json``.
+"""What each route answers with: media types of success by status, and the problems that it reports; the examples of ``examples.json``.
 
-A table, because no signature says it: most routes negotiate what they write. ``api.openapi`` makes the document of it; Schemathesis
+A table, because no signature says it: most routes negotiate what they write. ``api.http.openapi`` makes the document of it; Schemathesis
 holds a running service to it (tests/service/test_openapi_conformance.py).
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from kg import rdf
+from drumlin.kg import rdf
 
 JSON, NDJSON, TEXT, HTML = "application/json", "application/x-ndjson", "text/plain", "text/html"
 ARROW, PARQUET, CSV = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet", "text/csv"
@@ -52,6 +52,9 @@ _WRITTEN: Mapping[int, tuple[str, ...]] = {200: (*RDF, JSON), 201: (*RDF, JSON),
 _PUT = Answers(_WRITTEN, (400, 406, 409, 412, 413, 415, 428, 507))
 
 ANSWERS: Mapping[str, Answers] = {
+    "GET /alerts": _json(400, 404, 502),
+    "GET /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (406, 413)),
+    "POST /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (400, 403, 406, 413, 415, 500, 504)),
     "GET /.well-known/void": Answers({200: RDF}, (406, 500, 504)),
     "GET /admin/audit": Answers({200: (JSON, NDJSON, *RDF)}, (406, 409)),
     "POST /admin/backup": Answers({200: ("application/x-tar",)}, (409, 501, 507)),
@@ -66,6 +69,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /forecasts": _json(400),
     "POST /forecasts": Answers({201: (JSON,)}, (400, 404, 409, 413, 415, 502, 507)),
     "DELETE /forecasts": _json(400, 404, 409, 502, 507),
+    "GET /forecasts/value": _json(400, 404, 502),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
     "GET /history": _SERIES,
     "POST /history": Answers(_SERIES.success, (*_SERIES.problems, 403, 500, 504)),
@@ -79,7 +83,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /profiles/{name}": Answers({200: (NTRIPLES,)}, (404, 406, 500, 504)),
     "GET /profiles/{name}/rules": Answers({200: RDF, 304: ()}, (404, 406)),
     "GET /queries": _json(),
-    SAVED_QUERY: Answers({200: (JSON, *RESULTS, QUERY)}, (400, 406, 413, 500, 504)),
+    SAVED_QUERY: Answers({200: (JSON, *RESULTS, QUERY)}, (400, 404, 406, 413, 500, 502, 504)),
     "GET /readyz": Answers({200: (JSON,), 503: (JSON,)}),
     "GET /resolve": _json(400, 404),
     "POST /resolve": Answers({200: (NDJSON,)}, (400, 403, 413, 415, 500, 504)),
@@ -120,7 +124,7 @@ class Example(msgspec.Struct, forbid_unknown_fields=True):
 
 def examples() -> list[Example]:
     """Return the recorded examples in the order in which they were sent (``scripts/rest-examples`` records them)."""
-    return msgspec.json.decode(files("api").joinpath("examples.json").read_bytes(), type=list[Example])
+    return msgspec.json.decode(files("drumlin.api").joinpath("examples.json").read_bytes(), type=list[Example])
 
 
 def answers_of(method: str, path: str) -> Answers:
@@ -129,7 +133,7 @@ def answers_of(method: str, path: str) -> Answers:
 
 
 def is_json(media_type: str) -> bool:
-    """Tell whether a body is one JSON value."""
+    """Return whether a body is one JSON value."""
     return media_type == JSON or media_type.endswith("+json")
 
 

@@ -1,26 +1,30 @@
-"""The HTTP application: routes, request ids, metrics of its own, errors as problem documents."""
+"""Composition of the HTTP service: FastAPI's routes behind the entry of ``api.edge``."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from operator import attrgetter
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.middleware.cors import CORSMiddleware
 
-from api import openapi, problems
-from api.alive import Alive
-from api.assembly import Parts
-from api.compression import Compression
-from api.direct import Direct
-from api.heads import Headed, with_head
-from api.hot import Application, Hot
-from api.metrics import Metrics
-from api.observing import Contained, Heard, Observed
-from api.parameters import known_only
-from api.routes import (
+from drumlin.api.access.authentication import Authenticator
+from drumlin.api.bootstrap import Services, token_file
+from drumlin.api.edge.access_guard import AccessGuard
+from drumlin.api.edge.entry import EdgeApplication
+from drumlin.api.edge.request_guard import RequestGuard
+from drumlin.api.http import openapi, problems
+from drumlin.api.http.bulkheads import Bulkhead, Bulkheads, confine
+from drumlin.api.http.hosts import Hosts
+from drumlin.api.http.owners import users_only
+from drumlin.api.http.strict_parameters import known_only
+from drumlin.api.metrics import Metrics
+from drumlin.api.pages.series import SharedSeries
+from drumlin.api.routes import (
     admin,
+    alerts,
     audit,
     datasources,
     events,
@@ -31,6 +35,7 @@ from api.routes import (
     logs,
     ontology,
     operations,
+    pages,
     queries,
     resolve,
     search,
@@ -39,14 +44,10 @@ from api.routes import (
     subgraph,
     subgraphs,
     update,
+    values,
 )
-from api.streams import Patience
-from queries.catalogue import Catalogue
-
-EXPOSED = ["ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
-           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id"]  # fmt: skip
-"""Headers that scripts of other origins may read."""
-
+from drumlin.kg.model.authority import is_loopback
+from drumlin.queries.catalogue import QueryCatalogue
 
 _STRICT = (
     admin,
@@ -57,6 +58,8 @@ _STRICT = (
     linked,
     resolve,
     history,
+    values,
+    alerts,
     ontology,
     search,
     events,
@@ -73,8 +76,13 @@ class _AnyPath(PathConvertor):
     regex = "(?s:.*)"
 
 
-def create_app(parts: Parts) -> Application:
-    """Build the application over ``parts``; it closes them when the server ends."""
+def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = False) -> EdgeApplication:
+    """Build the application over ``parts``, for a server that listens on ``address``; it closes them when the server ends.
+
+    As long as there are no tokens, everybody may do everything when the address is on loopback, and elsewhere when ``insecure``.
+    """
+    unguarded = insecure or is_loopback(address)
+    authenticator = Authenticator(parts.settings, token_file(parts.settings, parts.store), unguarded=unguarded)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -93,38 +101,45 @@ def create_app(parts: Parts) -> Application:
     register_url_convertor("path", _AnyPath())
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
-    app.state.patience = Patience(app.state.metrics)
     app.state.subscribers = events.Subscribers(parts.feed)
-    strict = [each.router for each in _STRICT]
+    app.state.saved_queries = QueryCatalogue.load(parts.iris, parts.settings.queries)
+    app.state.shared_series = SharedSeries()
+    strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
+    of_users = [each.router for each in (forecasts, datasources, update, store)]
     others = [each.router for each in (sparql, update, store, operations)]
-    others.append(queries.router_of(Catalogue.load(parts.iris, parts.settings.queries)))
+    others = [pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]
-    with_head(routers)
-    for router in strict:
-        app.include_router(router, dependencies=[Depends(known_only)])
-    for router in others:
-        app.include_router(router)
+    _add_head(routers)
+    _confine(routers)
+    for router in (*strict, *others):
+        rules = [known_only] if router in strict else []
+        rules += [users_only] if router in of_users else []
+        app.include_router(router, dependencies=[Depends(each) for each in rules])
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
-    app.add_middleware(Headed)
-    app.add_middleware(Compression)
-    app.add_middleware(Contained)
-    app.add_middleware(Heard)
-    metrics, origins = app.state.metrics, parts.settings.cors
-    if origins:
-        app.add_middleware(_OtherOrigins, origins=origins)
-    app.add_middleware(Observed, metrics=metrics, patience=app.state.patience)
-
-    def around(answering: Application) -> Application:
-        return _OtherOrigins(answering, origins) if origins else answering
-
-    direct = Direct(app, parts, metrics, app.state.patience, around)
-    asked = Hot(direct, parts, parts.asking, metrics, app.state.patience, around) if parts.asking else direct
-    return Alive(asked, parts, metrics, around)
+    guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
+    access = AccessGuard(authenticator, parts.store, parts.audit)
+    return EdgeApplication(app, parts, guard, access, app.state.metrics)
 
 
-class _OtherOrigins(CORSMiddleware):
-    """Lets scripts of ``origins`` read answers."""
+def _confine(routers: Sequence[APIRouter]) -> None:
+    """Give each sort of blocking work threads of its own; entity reads, search and the ontology stay in the framework's pool."""
+    of: Mapping[str, Callable[[Bulkheads], Bulkhead]] = {
+        "telemetry": attrgetter("telemetry"),
+        "queries": attrgetter("queries"),
+        "operations": attrgetter("administration"),
+        "graph store": attrgetter("queries"),
+    }
+    probes = {"/readyz", "/livez", "/metrics"}
+    for router in routers:
+        choose = next((of[str(tag)] for tag in router.tags if tag in of), None)
+        for route in router.routes:
+            if isinstance(route, APIRoute) and choose is not None:
+                confine(route, attrgetter("probes") if route.path in probes else choose)
 
-    def __init__(self, app: Application, origins: tuple[str, ...]) -> None:
-        super().__init__(app, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED)
+
+def _add_head(routers: Sequence[APIRouter]) -> None:
+    """Answer HEAD wherever GET is (RFC 9110 §9.1)."""
+    for route in (each for router in routers for each in router.routes):
+        if isinstance(route, APIRoute) and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")

@@ -1,40 +1,36 @@
 """Many writes in one request: NDJSON in, one result a line out, in order; in bounded memory.
 
-A batch is bounded in lines and in bytes, and batches are read while the one before them is written, by processes
-(``kg.proving``) that begin with the first full one; an atomic request is one batch.
+A batch is bounded in lines and in bytes, and batches are read while the one before them is written, by workers
+(``kg.graphs.bulk.ValidationPool``) from the first full one on; an atomic request is one batch.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 import msgspec
-from starlette.concurrency import run_in_threadpool
 
-from api.assembly import Parts
-from api.bodies import DISCARDED
-from api.problems import problem_of
-from api.representations import digests_of
-from kg.bulk import Head, Line, read_line
-from kg.errors import (
-    DrumlinError,
-    GraphOwned,
-    InvalidDocument,
-    PreconditionFailed,
-    PreconditionRequired,
-    TooLarge,
-    UnsupportedSyntax,
-)
-from kg.proving_process import Proven
-from kg.rdf import JSONLD
-from kg.store import preconditions
-from kg.store.protocol import ANY, GraphWrite, Known, Unconditional, Written
-from kg.store.texts import PackedText
-from kg.subgraphs import USER
+from drumlin.api.bootstrap import Services, renew_hosting
+from drumlin.api.http.asgi import Receive
+from drumlin.api.http.bodies import DISCARDED
+from drumlin.api.http.disconnects import on_disconnect
+from drumlin.api.http.etags import digests_of
+from drumlin.api.http.problems import problem_of
+from drumlin.kg import cancellation
+from drumlin.kg.cancellation import Cancellation
+from drumlin.kg.errors import DrumlinError, InvalidDocument, PreconditionRequired, TooLarge, UnsupportedSyntax
+from drumlin.kg.graphs.bulk import BulkLine, Head, ValidatedLine, read_line
+from drumlin.kg.graphs.owners import USER
+from drumlin.kg.rdf.syntax import JSONLD
+from drumlin.kg.store import preconditions
+from drumlin.kg.store.content import GraphContent
+from drumlin.kg.store.protocol import ANY, GraphWrite, Unconditional, Written
+from drumlin.kg.workers.frames import JobFailed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,6 +44,8 @@ BATCH_BYTES = 2 << 20
 _AHEAD = 2  # batches that are read while one is written
 MAX_LINES = 100_000
 """Lines of one request."""
+MAX_FAULTS = 3
+"""Lines of one request that may exceed a limit of their parser, end it, or find none free; all after them are refused unread."""
 MAX_TOGETHER = 10_000
 """Lines of one atomic request."""
 MAX_TOGETHER_BYTES = 128 << 20
@@ -88,24 +86,27 @@ async def _discard(lines: AsyncIterator[bytes]) -> None:
             return
 
 
-async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
-    """Write line by line, a batch in one transaction where that is possible, and return one result a line.
+async def results(service: Services, lines: AsyncIterator[bytes], owner: str, receive: Receive) -> bytes:
+    """Write line by line for ``owner``, a batch in one transaction where that is possible, and return one result a line.
 
     Lines are read and written as they arrive, a batch being read while the one before it is written; only their results are kept until
     the end, since many clients do not read while they send. What ends the request early (a line that is too long, too many lines, a
-    body that does not unpack) is the last result; where it is the first, it is raised.
+    body that does not unpack) is the last result; where it is the first, it is raised. When the client leaves, what was not read yet is not
+    written; ``receive`` says so once ``lines`` are exhausted, and ``Cancelled`` is raised.
     """
     told: list[bytes] = []
+    faults = _Faults()
     ended = b""
     reading: deque[asyncio.Task[list[_Ready | _Told]]] = deque()
     writing: asyncio.Task[bytes] | None = None
+    of_this = Cancellation()
 
     async def write_next() -> None:
         nonlocal writing
         ready = await reading.popleft()
         if writing:
             told.append(await writing)
-        writing = asyncio.create_task(run_in_threadpool(_write_batch, service, ready))
+        writing = asyncio.create_task(service.bulkheads.bulk.run(partial(_write_batch, service, ready, owner)))
 
     much = ExitStack()
     try:
@@ -113,16 +114,19 @@ async def results(service: Parts, lines: AsyncIterator[bytes]) -> bytes:
             if isinstance(batch, DrumlinError):
                 ended = _refused(batch)
                 break
-            if len(batch) == BATCH or reading or writing:
-                service.provers.begin()
+            many = len(batch) == BATCH or bool(reading or writing)
+            if many:
                 much.enter_context(service.feed.aside())
             if len(reading) == _AHEAD:
                 await write_next()
-            reading.append(asyncio.create_task(run_in_threadpool(_read_batch, service, batch)))
-        while reading:
-            await write_next()
+            read = partial(_read_batch, service, batch, owner, faults, many)
+            reading.append(asyncio.create_task(service.bulkheads.bulk.run(read, of_this=of_this)))
+        async with on_disconnect(receive, of_this.cancel):
+            while reading:
+                await write_next()
     finally:
         much.close()
+        of_this.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
         if writing:
             told.append(await writing)
@@ -155,35 +159,42 @@ async def _batches(lines: AsyncIterator[bytes]) -> AsyncIterator[list[bytes] | D
         yield ended
 
 
-def write_together(service: Parts, batch: list[bytes]) -> bytes:
-    """Write all lines or none and return the results; raises the first error, which names its ``line``, counted from 1."""
+def write_together(service: Services, batch: list[bytes], owner: str) -> bytes:
+    """Write all lines or none for ``owner`` and return the results.
+
+    Raises the first error, which names its ``line``, counted from 1; ``refusals`` of its detail lists the errors of all lines.
+    """
     writes: dict[str, _Write] = {}
+    line_of: dict[str, int] = {}
+    refused: dict[int, DrumlinError] = {}
+    faults = _Faults()
     for number in range(1, len(batch) + 1):
+        cancellation.check()
         text, batch[number - 1] = batch[number - 1], b""  # what was read need not be kept
         try:
             line = read_line(text, service.iris)
             if line.id in writes:
                 raise InvalidDocument(f"{line.id} occurs twice in one atomic request", hint="send it once")
-            writes[line.id] = _in_turn(service, _ready(service, line))
+            write = _in_turn(service, faults.counted(_ready, service, line, owner), owner)
+            writes[line.id], line_of[write.write.graph] = write, number
         except DrumlinError as error:
-            error.detail.setdefault("line", number)
-            raise
+            refused[number] = error.with_traceback(None)  # its frames would hold what was read
+    if refused:
+        raise _together(refused)
     try:
         return b"".join(_applied(service, list(writes.values())))
-    except (GraphOwned, PreconditionFailed) as error:
-        numbered = enumerate((each.write for each in writes.values()), 1)
-        refused = next((number for number, write in numbered if not _allowed(service, write)), None)
-        if refused is not None:  # else it may be written by now
-            error.detail["line"] = refused
+    except DrumlinError as error:
+        if error.refusals:
+            raise _together({line_of[graph]: each for graph, each in error.refusals.items()}) from error
         raise
 
 
-def _allowed(service: Parts, write: GraphWrite) -> bool:
-    try:
-        preconditions.check(write, service.store.entry(write.graph))
-    except (GraphOwned, PreconditionFailed):
-        return False
-    return True
+def _together(refused: Mapping[int, DrumlinError]) -> DrumlinError:
+    """Return the first of the errors, by line, with ``line`` and ``refusals`` in its detail."""
+    listed = [{**each.detail, "line": number, "detail": str(each)} for number, each in refused.items()]
+    number, error = next(iter(refused.items()))
+    error.detail |= {"line": number, "refusals": listed}
+    return error
 
 
 class _Write(msgspec.Struct, frozen=True):
@@ -200,28 +211,58 @@ class _Write(msgspec.Struct, frozen=True):
         return msgspec.json.encode(found) + b"\n"
 
 
-_Ready = GraphWrite | Line
+_Ready = GraphWrite | BulkLine
 """A line that was read: a write that was validated, or one that depends on what is there in its turn."""
 _Told = bytes
 """A line of the answer. A refusal becomes one at once: the error holds its frames, and these all that was read."""
 
 
-def _read_batch(service: Parts, batch: list[bytes]) -> list[_Ready | _Told]:
-    """Read and validate lines, with processes where there are some; what depends on the store is left for its turn."""
-    return [
-        _or_refused(_read, service, text) if proven is None else _or_refused(_write_of, service, proven)
-        for text, proven in zip(batch, service.provers.prove(batch), strict=True)
-    ]
+class _Faults:
+    """The lines of one request by which a worker was lost or stopped: each takes one for seconds."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    @property
+    def too_many(self) -> bool:
+        """True once no other line is to be read."""
+        return self._count >= MAX_FAULTS
+
+    def counted(self, read: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T:
+        """Have a line read; raises ``TooLarge`` when it is not to be read any more."""
+        if self.too_many:
+            raise TooLarge(
+                f"not read: {MAX_FAULTS} lines of this request exceeded a limit of the parser, ended it or found none free",
+                hint="send it in another request, without those lines",
+            )
+        try:
+            return read(*arguments, **more)
+        except DrumlinError as error:
+            self._count += isinstance(error.__cause__, JobFailed)
+            raise
 
 
-def _read(service: Parts, text: bytes) -> _Ready:
-    return _ready(service, read_line(text, service.iris))
+def _read_batch(service: Services, batch: list[bytes], owner: str, faults: _Faults, many: bool) -> list[_Ready | _Told]:
+    """Read and validate lines, ``many`` by workers; what depends on the store is left for its turn."""
+    found = service.validation.validate_batch(batch) if many and not faults.too_many else [None] * len(batch)
+    ready: list[_Ready | _Told] = []
+    for text, line in zip(batch, found, strict=True):
+        cancellation.check()
+        if line is None:
+            ready.append(_or_refused(faults.counted, _read, service, text, owner))
+        else:
+            ready.append(_or_refused(_write_of, service, line, owner))
+    return ready
 
 
-def _write_of(service: Parts, proven: Proven) -> GraphWrite:
+def _read(service: Services, text: bytes, owner: str) -> _Ready:
+    return _ready(service, read_line(text, service.iris), owner)
+
+
+def _write_of(service: Services, line: ValidatedLine, owner: str) -> GraphWrite:
     """Return the write of a document that was read and validated elsewhere."""
-    head, text = proven.head, PackedText(proven.packed, proven.statements)
-    return GraphWrite(head.id, Known(text, proven.digest, head.id), head.owner, _expected(service, head))
+    head, content = line.head, GraphContent.of_packed(line.packed, line.digest, line.statements)
+    return service.subgraphs.prepare(head.id, content, owner=owner, expected=_expected(service, head, owner))
 
 
 def _or_refused(step: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T | _Told:
@@ -231,10 +272,10 @@ def _or_refused(step: Callable[P, T], *arguments: P.args, **more: P.kwargs) -> T
         return _refused(error)
 
 
-def _write_batch(service: Parts, batch: list[_Ready | _Told]) -> bytes:
+def _write_batch(service: Services, batch: list[_Ready | _Told], owner: str) -> bytes:
     """Write a batch in one transaction; a graph that occurs again is written in a later one, so that order holds."""
     told: list[_Told] = []
-    writes: dict[int, _Write] = {}  # by their place among what is told
+    writes: dict[int, _Write] = {}  # by their place among what is reported
     touched: set[str] = set()
 
     def flush() -> None:
@@ -248,10 +289,10 @@ def _write_batch(service: Parts, batch: list[_Ready | _Told]) -> bytes:
         if isinstance(each, bytes):
             continue
         try:
-            graph = each.id if isinstance(each, Line) else each.graph
+            graph = each.id if isinstance(each, BulkLine) else each.graph
             if graph in touched:
                 flush()
-            writes[len(told) - 1] = _in_turn(service, each)
+            writes[len(told) - 1] = _in_turn(service, each, owner)
             touched.add(graph)
         except DrumlinError as error:
             told[-1] = _refused(error)
@@ -259,57 +300,61 @@ def _write_batch(service: Parts, batch: list[_Ready | _Told]) -> bytes:
     return b"".join(told)
 
 
-def _write(service: Parts, writes: list[_Write]) -> list[_Told]:
-    """Write in one transaction; where one of the writes is refused, each on its own."""
+def _write(service: Services, writes: list[_Write]) -> list[_Told]:
+    """Write those that are not refused in one transaction; return the results of all."""
+    refused: Mapping[str, DrumlinError]
     try:
-        return _applied(service, writes)
-    except DrumlinError:
-        return [_alone(service, each) for each in writes]
+        written, refused = preconditions.apply_allowed(service.subgraphs.apply, [each.write for each in writes])
+    except DrumlinError as error:  # the store's, about all of them
+        return [_refused(error)] * len(writes)
+    allowed = [each for each in writes if each.write.graph not in refused]
+    results = iter(_results(service, allowed, written))
+    return [_refused(refused[each.write.graph]) if each.write.graph in refused else next(results) for each in writes]
 
 
-def _alone(service: Parts, write: _Write) -> _Told:
-    try:
-        return _applied(service, [write])[0]
-    except DrumlinError as error:
-        return _refused(error)
+def _applied(service: Services, writes: list[_Write]) -> list[_Told]:
+    return _results(service, writes, service.subgraphs.apply([each.write for each in writes]))
 
 
-def _applied(service: Parts, writes: list[_Write]) -> list[_Told]:
-    written = service.subgraphs.apply([each.write for each in writes])
+def _results(service: Services, writes: list[_Write], written: Sequence[Written]) -> list[_Told]:
+    if writes and writes[0].write.owner != USER:  # a follower's; all have one owner
+        datasources = f"{service.iris.root}datasource/"
+        if any(one.outcome != "unchanged" and one.graph.startswith(datasources) for one in written):
+            renew_hosting(service)
     return [each.result(one) for each, one in zip(writes, written, strict=True)]
 
 
-def _ready(service: Parts, line: Line) -> _Ready:
+def _ready(service: Services, line: BulkLine, owner: str) -> _Ready:
     """Read and validate what a line says, without a look at the store."""
     if line.op == "delete":
         return line
-    expected = _expected(service, line)
+    expected = _expected(service, line, owner)
     if line.op == "remove":
-        return GraphWrite(line.id, None, line.owner, expected)
+        return GraphWrite(line.id, None, owner, expected)
     if line.op != "put":
         raise InvalidDocument(f"op {line.op!r} is not one of put, delete, remove")
     if not bytes(line.document):
         raise InvalidDocument("a put needs a document")
-    lines = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
-    return service.subgraphs.prepare(line.id, lines, owner=line.owner, expected=expected)
+    said = service.subgraphs.parse(bytes(line.document), JSONLD, line.id)
+    return service.subgraphs.prepare(line.id, said, owner=owner, expected=expected)
 
 
-def _in_turn(service: Parts, ready: _Ready) -> _Write:
+def _in_turn(service: Services, ready: _Ready, owner: str) -> _Write:
     """Return a write for the graph as it is now."""
-    if isinstance(ready, Line):
-        expected = _expected(service, ready)
-        write = service.subgraphs.prepare_delete(ready.id, owner=ready.owner, expected=expected)
+    if isinstance(ready, BulkLine):
+        expected = _expected(service, ready, owner)
+        write = service.subgraphs.prepare_delete(ready.id, owner=owner, expected=expected)
         return _Write(write, lambda written: written, deletes=True)
     return _Write(*service.subgraphs.in_turn(ready))
 
 
-def _expected(service: Parts, line: Head) -> str | Unconditional | None:
+def _expected(service: Services, line: Head, owner: str) -> str | Unconditional | None:
     """Return the digest that a line names, out of an ETag too; an exporter's graphs have no other writer, so it need not name one."""
     if isinstance(line.digest, str):
         return next(iter(digests_of(line.digest)), "")
     if line.digest is None:
         return None
-    if service.settings.require_if_match and line.owner == USER:
+    if service.settings.require_if_match and owner == USER:
         raise PreconditionRequired(
             "this service takes a line only with the digest that the graph must have now",
             hint='send "digest" as you have read it, or null to create',

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells of exporters, in the service and in ``drumlin follow``: readiness, and how each kind is doing."""
+"""What ``/metrics`` reports of exporters, in the service and in ``drumlin follow``: readiness, and how each kind is doing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from api.exporting import Exporter
-from exporters.entities import home_of
-from exporters.kubernetes.informer import KindStatus
+from drumlin.api.exporting import Exporter
+from drumlin.exporters.backfill import Backfill
+from drumlin.exporters.kubernetes.informer import KindStatus
+from drumlin.kg.store.run_archive import RunArchive
 
 
 class ExportMetrics(Collector):
@@ -26,6 +27,36 @@ class ExportMetrics(Collector):
         yield ready
         yield from _by_kind({each.source.name: each.kinds for each in self._exporters})
         yield from _by_work(self._exporters)
+
+
+class BackfillMetrics(Collector):
+    """Reads how far past runs have been read from each datasource, when asked."""
+
+    def __init__(self, backfills: Sequence[Backfill], archive: RunArchive) -> None:
+        self._backfills = backfills
+        self._archive = archive
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield how far each datasource has been read, then the size of the run archive."""
+        labels = ["cluster", "datasource"]
+        runs = GaugeMetricFamily("drumlin_backfill_runs", "Past runs that were found since the start.", labels=labels)
+        reached = GaugeMetricFamily(
+            "drumlin_backfill_reached_timestamp_seconds", "Until when past runs have been read.", labels=labels
+        )
+        complete = GaugeMetricFamily("drumlin_backfill_complete", "1 when nothing older is left.", labels=labels)
+        failing = GaugeMetricFamily("drumlin_backfill_failing", "1 while reading past runs fails.", labels=labels)
+        for backfill in self._backfills:
+            for each in backfill.states:
+                of = [backfill.cluster, each.datasource]
+                runs.add_metric(of, each.runs)
+                complete.add_metric(of, float(each.complete))
+                failing.add_metric(of, float(each.failure is not None))
+                if each.reached:
+                    reached.add_metric(of, each.reached.timestamp())
+        yield from (runs, reached, complete, failing)
+        kept, folded = self._archive.counts()
+        yield GaugeMetricFamily("drumlin_run_archive_runs", "Runs in the run archive.", kept)
+        yield GaugeMetricFamily("drumlin_run_archive_folded", "Older runs of which only the span is kept.", folded)
 
 
 def _by_kind(sources: Mapping[str, tuple[KindStatus, ...]]) -> Iterator[GaugeMetricFamily]:
@@ -49,16 +80,24 @@ def _by_work(exporters: Sequence[Exporter]) -> Iterator[GaugeMetricFamily | Coun
         name: CounterMetricFamily(f"drumlin_kind_{name}", text, labels=["source", "kind"])
         for name, text in _KIND_COUNTERS.items()
     }
+    stale = GaugeMetricFamily(
+        "drumlin_kind_stale_seconds",
+        "For how long changes of the kind may have gone unseen; 0 while it is followed.",
+        labels=["source", "kind"],
+    )
     for each in exporters:
+        for kind, seconds in each.stale_kinds.items():
+            stale.add_metric([each.source.name, kind.name], seconds)
         waiting, counts = each.ages, each.counts
         for kind in (status.kind for status in each.kinds):
-            labels, home = [each.source.name, kind.name], home_of(kind)
+            labels, home = [each.source.name, kind.name], kind.home
             age.add_metric(labels, waiting.get(kind, 0.0))
             if counts:
                 families["writes"].add_metric(labels, counts.written.get(home, 0))
                 families["skipped_writes"].add_metric(labels, counts.skipped.get(home, 0))
                 families["render_errors"].add_metric(labels, counts.failed.get(home, 0))
     yield age
+    yield stale
     yield from families.values()
 
 

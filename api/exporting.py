@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
 
-from exporters.following import Counts
-from exporters.jobs import Job
-from exporters.kubernetes.informer import KindStatus, KubernetesSource
-from exporters.pipeline import Pipeline, Summary
-from exporters.protocol import Kind, Source
+from drumlin.exporters.jobs import PeriodicJob
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.informer import KindStatus, KubernetesSource
+from drumlin.exporters.pipeline.pipeline import Pipeline, RunSummary
+from drumlin.exporters.pipeline.reconciler import ChangeCounts
+from drumlin.exporters.pipeline.runs import Observed
+from drumlin.exporters.protocol import Kind, Source
+from drumlin.kg.errors import SourceRefused
+from drumlin.kg.telemetry.freshness import Staleness
 
 log = structlog.get_logger()
 
@@ -23,25 +31,51 @@ class Exporter:
 
     def __init__(self, pipeline: Pipeline, source: Source) -> None:
         self.source = source
-        self.failure: str | None = None
         self.finished = False
+        self._began = time.monotonic()
+        self._failure: str | None = None
+        self._failed_at = 0.0
+        self._complete = False
         self._pipeline = pipeline
 
-    def run(self, stop: threading.Event) -> Summary:
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster that is exported."""
+        return self._pipeline.cluster
+
+    @property
+    def failure(self) -> str | None:
+        """Why a run failed, until a later one has written all that exists."""
+        return self._failure
+
+    @failure.setter
+    def failure(self, reason: str | None) -> None:
+        if reason and not self._failure:
+            self._failed_at = time.monotonic()
+        self._failure = reason
+
+    def run(self, stop: threading.Event) -> RunSummary:
         """Export until the source is done or ``stop`` is set; blocks, and raises what ``Pipeline.run`` raises."""
         summary = self._pipeline.run(self.source, stop, self._recover)
         self.failure = None
-        self.finished = True
+        self.finished = not isinstance(self.source, KubernetesSource)
         return summary
 
-    def _recover(self, _: Summary) -> None:
+    def _recover(self, _: RunSummary) -> None:
         if self._pipeline.synced:
             self.failure = None
+            self._complete |= self._has_core
+
+    @property
+    def _has_core(self) -> bool:
+        """Whether the kinds have been read without which there is no map of a cluster; a dump has what it has."""
+        core = self.source.core if isinstance(self.source, KubernetesSource) else frozenset()
+        return core <= {each.kind.name for each in self.kinds if each.synced}
 
     @property
     def ready(self) -> bool:
-        """True once every kind has been yielded in full and written, until that fails; or a finite source has ended."""
-        return self.finished or (self._pipeline.synced and self.failure is None)
+        """True once every kind has been yielded in full and written, the core kinds among them, until that fails; or a dump has ended."""
+        return self.finished or (self._complete and self.failure is None)
 
     @property
     def missing(self) -> dict[str, Any] | None:
@@ -55,12 +89,40 @@ class Exporter:
         return found
 
     @property
+    def staleness(self) -> Staleness | None:
+        """Since when changes of some kinds may have gone unseen, and why; None while all that is in the graph is followed."""
+        if self.finished:
+            return None
+        ages = self.stale_kinds
+        reasons = [each.trouble for each in self.kinds if each.trouble and ages.get(each.kind)]
+        oldest = max(ages.values(), default=0.0)
+        if self._failure:
+            oldest = max(oldest, time.monotonic() - self._failed_at)
+        if not oldest:
+            return None
+        since = datetime.now(UTC) - timedelta(seconds=oldest)
+        reason = self._failure or next(iter(reasons), "it has not been read since the start")
+        return Staleness(self.cluster, since, reason, tuple(each.name for each, age in ages.items() if age))
+
+    @property
+    def stale_kinds(self) -> dict[Kind, float]:
+        """For how many seconds changes of each kind may have gone unseen; 0 of what is followed, and of what the graph does not have."""
+        return {each.kind: self._stale_for(each) for each in self.kinds}
+
+    def _stale_for(self, status: KindStatus) -> float:
+        if status.synced:
+            return status.trouble_age or 0.0
+        unreachable = not (status.forbidden or status.absent)
+        known = unreachable or status.kind.home in self._pipeline.remembered
+        return time.monotonic() - self._began if known else 0.0
+
+    @property
     def kinds(self) -> tuple[KindStatus, ...]:
         """How each kind of a live cluster is doing; empty for other sources."""
         return self.source.status() if isinstance(self.source, KubernetesSource) else ()
 
     @property
-    def counts(self) -> Counts | None:
+    def counts(self) -> ChangeCounts | None:
         """What became of the changes, by home of their kind; None before the first run."""
         return self._pipeline.counts
 
@@ -75,15 +137,76 @@ class Exporter:
         return self.failure or next((each.trouble for each in self.kinds if each.trouble), None)
 
 
-class Exporting(Exporter, Job):
-    """An exporter as a job of the service; begins anew, after a pause, when the source fails."""
+class Exporting(Exporter, PeriodicJob):
+    """An exporter as a job of the service; begins anew, after a pause, when the source fails, and when a dump or a template has changed.
+
+    ``refused`` is why the source cannot ever be read: it refused our credentials at the first contact.
+    """
 
     def __init__(self, pipeline: Pipeline, source: Source) -> None:
         Exporter.__init__(self, pipeline, source)
-        Job.__init__(self, f"export {source.name}", RESTART_SECONDS)
+        PeriodicJob.__init__(self, f"export {source.name}", RESTART_SECONDS)
+        self.refused: SourceRefused | None = None
+        self._on_refusal: Callable[[], None] = lambda: None
+        self._refusing = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """True from the first complete reading on, or since the graph of an earlier life is there; it stays so through every outage."""
+        return self.finished or self._complete or bool(self._pipeline.remembered)
+
+    def when_refused(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called, in any thread, when ``refused`` says why the source cannot ever be read."""
+        with self._refusing:
+            self._on_refusal = callback
+            if self.refused:
+                callback()
+
+    @property
+    def is_following(self) -> bool:
+        """Whether all that exists is written, and what changes is seen; a source that ends is not followed."""
+        return self._complete and self._pipeline.synced and not self.finished and self.staleness is None
+
+    @property
+    def as_of(self) -> datetime | None:
+        """When all that is written was so, of a dump that has ended; None for what is followed."""
+        return self.source.as_of if isinstance(self.source, DumpSource) and self.finished else None
+
+    def observe(self, found: Sequence[Observed]) -> Future[int]:
+        """Have the graphs written that a datasource remembers, in the thread of the exporter."""
+        writing = self._pipeline.observe(found)
+        if self.finished:
+            self.hurry()
+        return writing
 
     def turn(self) -> bool:
-        """Export to the end of the source, until that fails or the job is stopped."""
-        summary = self.run(self._stop)
-        log.info("export_finished", source=self.source.name, summary=str(summary))
-        return True
+        """Export to the end of the source, until that fails or the job is stopped; anew when a dump's files have changed."""
+        dump = self.source if isinstance(self.source, DumpSource) else None
+        again = dump and (dump.has_changed or (dump.is_readable_again and self._pipeline.renew_templates()))
+        if not dump or again or not self.finished or self.failure:
+            try:
+                summary = self.run(self._stop)
+            except SourceRefused as error:
+                with self._refusing:
+                    self.refused = error
+                    self._on_refusal()
+                raise
+            log.info("export_finished", source=self.source.name, summary=str(summary))
+        self._pipeline.write_observed()
+        return dump is None
+
+
+def stale_of(exporters: Iterable[Exporter]) -> list[dict[str, Any]]:
+    """Return what is stale, as ``/readyz`` reports it: the source, its cluster, since when, why, and which kinds."""
+    found = ((each.source.name, each.staleness) for each in exporters)
+    return [
+        {
+            "source": source,
+            "cluster": stale.cluster,
+            "since": stale.since.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "reason": stale.reason,
+            "kinds": list(stale.kinds),
+        }
+        for source, stale in found
+        if stale
+    ]

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells: requests, the store, exporters. Owner of prometheus_client, with ``store_metrics`` and ``export_metrics``."""
+"""What ``/metrics`` reports: requests, the store, exporters. Owner of prometheus_client, with ``store_metrics`` and ``export_metrics``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from api.assembly import Parts
-from api.export_metrics import ExportMetrics
-from api.store_metrics import StoreMetrics
-from kg.store.embedded import EmbeddedStore
-from kg.store.questions import Ended
-from kg.store.readers import Readers
+from drumlin.api.bootstrap import Services
+from drumlin.api.export_metrics import BackfillMetrics, ExportMetrics
+from drumlin.api.http.bulkheads import Bulkheads
+from drumlin.api.store_metrics import StoreMetrics
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.query_workers.request import QueryOutcome
+from drumlin.kg.store.query_workers.supervisor import Readers
+from drumlin.kg.workers.pool import WorkerPool
 
 
 class Metrics:
     """The registry of one service."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Services) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(
             "drumlin_http_requests",
@@ -57,6 +59,7 @@ class Metrics:
             parts.asking.observe(self._query_ended)
         if isinstance(parts.store, EmbeddedStore):
             StoreMetrics(parts.store, self.registry)
+            self.registry.register(BackfillMetrics(parts.backfills, parts.store.archive))
         self.registry.register(_State(parts))
         if parts.exporting:
             self.registry.register(ExportMetrics(parts.exporting))
@@ -78,7 +81,7 @@ class Metrics:
         """Count one client that took nothing of an answer."""
         self._let_go.inc()
 
-    def _query_ended(self, ended: Ended) -> None:
+    def _query_ended(self, ended: QueryOutcome) -> None:
         self._by_outcome(ended.outcome).inc()
         self._waited.observe(ended.waited)
         self._ran.observe(ended.ran)
@@ -87,14 +90,41 @@ class Metrics:
 class _State(Collector):
     """Reads the state of the store when asked, so nothing has to be kept up to date."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: Services) -> None:
         self._parts = parts
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         """Yield the gauges."""
         yield GaugeMetricFamily("drumlin_generation", "Effective writes of the store.", self._parts.store.generation)
+        yield from _of_pools(self._parts.bulkheads)
         if self._parts.asking:
             yield from _of_readers(self._parts.asking.readers)
+        yield from _of_workers(self._parts.workers)
+
+
+def _of_workers(workers: WorkerPool) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    yield GaugeMetricFamily("drumlin_workers", "Worker processes, idle and busy.", workers.size)
+    jobs = CounterMetricFamily(
+        "drumlin_worker_jobs",
+        "Jobs of workers by outcome: done, refused, a limit (time, memory, output), died, unavailable.",
+        labels=["job", "outcome"],
+    )
+    for (job, outcome), count in tuple(workers.outcomes.items()):
+        jobs.add_metric([job, outcome], count)
+    yield jobs
+
+
+def _of_pools(pools: Bulkheads) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+    running = GaugeMetricFamily(
+        "drumlin_pool_running", "Requests that have a thread, by sort of work.", labels=["pool"]
+    )
+    queued = GaugeMetricFamily("drumlin_pool_queued", "Requests that wait for a thread.", labels=["pool"])
+    refused = CounterMetricFamily("drumlin_pool_refused", "Requests that found no room (503).", labels=["pool"])
+    for each in pools:
+        running.add_metric([each.name], each.running)
+        queued.add_metric([each.name], each.queued)
+        refused.add_metric([each.name], each.refused)
+    yield from (running, queued, refused)
 
 
 def _of_readers(readers: Readers) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:

@@ -1,6 +1,6 @@
 """``/metrics``, ``/readyz`` and ``/livez`` of ``drumlin follow``, which is no service: a small server for Prometheus and the kubelet.
 
-What they tell is told by the code that the service answers with; only readiness is a problem document (RFC 9457) until it is there.
+What they report is written by the code that the service answers with; only readiness is a problem document (RFC 9457) until it is there.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import msgspec
 import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from api.export_metrics import ExportMetrics
-from api.exporting import Exporter
-from api.listening import cannot_listen
-from api.problems import MEDIA_TYPE, PROBLEM_BASE
-from api.routes.operations import alive
-from kg.settings import Settings
+from drumlin.api.export_metrics import ExportMetrics
+from drumlin.api.exporting import Exporter, stale_of
+from drumlin.api.http.hosts import Hosts
+from drumlin.api.http.problems import MEDIA_TYPE, PROBLEM_BASE, problem_of
+from drumlin.api.http.tcp_info import cannot_listen
+from drumlin.api.routes.operations import alive, death
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import DrumlinError
 
 log = structlog.get_logger()
 
@@ -64,6 +66,8 @@ class Probes(socketserver.ThreadingTCPServer):
         shown = f"[{host}]" if ":" in host else host
         self.url = f"http://{shown}:{self.server_address[1]}"
         self._exporters = exporters
+        self._strict = settings.strict_ready
+        self._hosts = Hosts(settings, host)
         self._alive = msgspec.json.encode(alive(settings))
         self._registry = CollectorRegistry()
         self._registry.register(ExportMetrics(exporters))
@@ -79,10 +83,17 @@ class Probes(socketserver.ThreadingTCPServer):
         self.shutdown()
         self.server_close()
 
-    def answer(self, path: str) -> Answer:
-        """Return what is told at ``path``."""
+    def answer(self, path: str, hosts: Sequence[bytes]) -> Answer:
+        """Return the answer at ``path`` to a request with these ``Host`` headers."""
+        try:
+            self._hosts.check(hosts)
+        except DrumlinError as error:
+            problem = problem_of(error)
+            return problem["status"], MEDIA_TYPE, msgspec.json.encode(problem)
         match path.partition("?")[0]:
             case "/livez":
+                if dead := death():
+                    return dead["status"], MEDIA_TYPE, msgspec.json.encode(dead)
                 return 200, _JSON, self._alive
             case "/readyz":
                 return self._readiness()
@@ -95,7 +106,11 @@ class Probes(socketserver.ThreadingTCPServer):
     def _readiness(self) -> Answer:
         missing = [found for each in self._exporters if (found := each.missing)]
         if self._exporters and not missing:
-            return 200, _JSON, msgspec.json.encode({"status": "ready"})
+            stale = stale_of(self._exporters)
+            if stale and self._strict:
+                detail = "; ".join(f"{each['source']}: {each['reason']}" for each in stale)
+                return _problem(503, f"{PROBLEM_BASE}stale", "Stale", detail, sources=stale)
+            return 200, _JSON, msgspec.json.encode({"status": "ready", **({"stale": stale} if stale else {})})
         detail = "; ".join(map(_said, missing)) or "the service has not been reached"
         return _problem(503, f"{PROBLEM_BASE}not-synced", "Not synced", detail, sources=missing)
 
@@ -121,10 +136,14 @@ class _Answering(BaseHTTPRequestHandler):
     timeout = _PATIENCE_SECONDS  # of a connection that says nothing
 
     def do_GET(self) -> None:
-        status, media_type, content = self.server.answer(self.path)
+        status, media_type, content = self.server.answer(
+            self.path, [each.encode("latin-1") for each in self.headers.get_all("Host", [])]
+        )
         self.send_response(status)
         self.send_header("Content-Type", media_type)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
         if status == 503:
             self.send_header("Retry-After", "2")
         self.end_headers()
@@ -137,4 +156,4 @@ class _Answering(BaseHTTPRequestHandler):
         return "drumlin"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: who probes asks every few seconds."""
+        """Log nothing: probes come every few seconds."""

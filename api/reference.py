@@ -1,4 +1,4 @@
-"""The reference of the ontology as one HTML page, made from its Turtle: nothing here knows a term by name.
+"""The reference of the ontology as a page, made from its Turtle: nothing here knows a term by name.
 
 Each term has its own anchor, so that its IRI, followed in a browser, ends at it. No script, no style sheet or picture from elsewhere.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import html
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from kg.rdf import TURTLE, Term, parse, terms
-from ontology.vocabulary import NAMESPACE
+from markupsafe import Markup
+
+from drumlin.kg.rdf.syntax import TURTLE, Term, parse, terms
+from drumlin.ontology.vocabulary import NAMESPACE
 
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _RDFS = "http://www.w3.org/2000/01/rdf-schema#"
@@ -43,28 +47,46 @@ _BACK = (
 Statements = Mapping[str, Mapping[str, list[Term]]]
 
 
+@dataclass(frozen=True, slots=True)
+class OntologyView:
+    """What the page shows; ``sections`` and ``picture`` are HTML of ours, in which every text of the ontology is escaped."""
+
+    title: str
+    description: str
+    version: str
+    namespace: str
+    contents: tuple[tuple[str, str], ...]
+    picture: Markup
+    sections: Markup
+
+
 @cache
-def page() -> str:
-    """Return the page (made once per process)."""
+def page() -> OntologyView:
+    """Return what the page shows (made once per process)."""
     about = _statements()
     head = about[NAMESPACE]
     version = _text(head, f"{_OWL}versionInfo")
     sections = "".join(_section(title, kinds, about) for title, kinds in _SECTIONS)
-    contents = " · ".join(f'<a href="#{_anchor(title)}">{title}</a>' for title, _ in _SECTIONS)
-    return _PAGE.format(
-        contents=contents,
-        title=html.escape(_text(head, f"{_DCTERMS}title")),
-        description=html.escape(_text(head, f"{_DCTERMS}description")),
-        version=html.escape(version),
+    return OntologyView(
+        title=_text(head, f"{_DCTERMS}title"),
+        description=_text(head, f"{_DCTERMS}description"),
+        version=version,
         namespace=NAMESPACE,
-        picture=files("ontology").joinpath("classes.svg").read_text(encoding="utf-8"),
-        sections=sections,
+        contents=tuple((_anchor(title), title) for title, _ in _SECTIONS),
+        picture=Markup(_picture()),  # noqa: S704 - ours
+        sections=Markup(sections),  # noqa: S704 - each text in it was escaped
     )
+
+
+def _picture() -> str:
+    """Return the picture of the classes as a group of links, without its own styles: a page may not have any, ``style.css`` has them."""
+    drawn = files("drumlin.ontology").joinpath("classes.svg").read_text(encoding="utf-8")
+    return re.sub(r"<style>.*?</style>", "", drawn, flags=re.DOTALL).replace('role="img"', 'role="group"', 1)
 
 
 def _statements() -> Statements:
     found: dict[str, dict[str, list[Term]]] = {}
-    for line in sorted(parse(files("ontology").joinpath("drumlin.ttl").read_bytes(), TURTLE)[None]):
+    for line in sorted(parse(files("drumlin.ontology").joinpath("drumlin.ttl").read_bytes(), TURTLE)[None]):
         subject, predicate, value = terms(line)
         found.setdefault(subject.value, {}).setdefault(predicate.value, []).append(value)
     return found
@@ -101,7 +123,7 @@ def _term(iri: str, about: Statements) -> str:
 
 @cache
 def _samples() -> Mapping[str, Mapping[str, str]]:
-    found: dict[str, dict[str, str]] = json.loads(files("ontology").joinpath("examples.json").read_bytes())
+    found: dict[str, dict[str, str]] = json.loads(files("drumlin.ontology").joinpath("examples.json").read_bytes())
     return found
 
 
@@ -131,29 +153,3 @@ def _link(iri: str) -> str:
 
 def _text(said: Mapping[str, list[Term]], predicate: str) -> str:
     return next((each.value for each in said.get(predicate, ())), "")
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
-body {{ max-width: 56rem; margin: 2rem auto; padding: 0 1rem }}
-svg {{ max-width: 100%; height: auto }}
-article {{ border-top: 1px solid color-mix(in srgb, currentColor 20%, transparent); padding: .5rem 0 }}
-article:target {{ background: color-mix(in srgb, Highlight 20%, transparent) }}
-h3 {{ margin: .25rem 0; font-family: ui-monospace, monospace }} h3 small {{ font-weight: normal; font-family: system-ui }}
-p {{ margin: .25rem 0 }} .example, .recorded, .written {{ font-size: 14px; opacity: .8; overflow-wrap: anywhere }}
-.example::before {{ content: "e.g. " }} .recorded::before {{ content: "in the sample cluster: " }}
-.written::before {{ content: "as a statement: " }}
-.recorded, .written {{ font-family: ui-monospace, monospace }} .recorded::before, .written::before {{ font-family: system-ui }}
-dl {{ display: grid; grid-template-columns: 8rem 1fr; gap: 0 .5rem; margin: .25rem 0; font-size: 14px }} dd {{ margin: 0 }}
-</style>
-<h1>{title}</h1>
-<p>{description}</p>
-<p>Version {version} · namespace <code>{namespace}</code> · also as <a href="?format=turtle">Turtle</a>,
-<a href="?format=jsonld">JSON-LD</a>, <a href="?format=ntriples">N-Triples</a></p>
-<nav>{contents}</nav>
-{picture}
-{sections}
-</html>"""

@@ -1,4 +1,4 @@
-"""What ``/metrics`` tells of an embedded store: its writes as they happen, its sizes when asked."""
+"""What ``/metrics`` reports of an embedded store: its writes as they happen, its sizes when asked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from kg.store.embedded import EmbeddedStore
-from kg.store.writer import BATCH, Batch
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.embedded.writer import BATCH, Batch
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _SIZES = tuple(2**power for power in range(BATCH.bit_length()))

@@ -7,12 +7,13 @@ from abc import ABC, abstractmethod
 
 import structlog
 
-from kg.errors import DrumlinError
+from drumlin.kg.errors import DrumlinError
+from drumlin.kg.threads import ServiceThread
 
 log = structlog.get_logger()
 
 
-class Job(ABC):
+class PeriodicJob(ABC):
     """A ``turn`` of work, anew ``seconds`` after the last one, until one was all there is to do, or the job is stopped.
 
     ``failure`` is why the last turn failed; it is logged, and the next one comes all the same.
@@ -22,7 +23,8 @@ class Job(ABC):
         self.failure: str | None = None
         self._seconds = seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._due = threading.Event()
+        self._thread = ServiceThread(self._run, name, self._died)
 
     def start(self) -> None:
         """Begin; the first turn is now."""
@@ -31,16 +33,25 @@ class Job(ABC):
     def stop(self, timeout: float | None = 10.0) -> None:
         """End soon and wait for it, at most ``timeout`` seconds (None: until the turn is done)."""
         self._stop.set()
-        if self._thread.is_alive():
+        self._due.set()
+        if self._thread.ident is not None:  # it was started
             self._thread.join(timeout)
+
+    def hurry(self) -> None:
+        """Have the next turn come now; callable from any thread."""
+        self._due.set()
 
     @abstractmethod
     def turn(self) -> bool:
-        """Do it once and tell whether that was all. ``_stop`` says when to end early."""
+        """Do it once and return whether that was all. ``_stop`` says when to end early."""
+
+    def _died(self, error: BaseException) -> None:
+        self.failure = f"the job has ended by an error ({type(error).__name__}); see the log"
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self._done():
-            self._stop.wait(self._seconds)
+            self._due.wait(self._seconds)
+            self._due.clear()
 
     def _done(self) -> bool:
         try:

@@ -4,14 +4,15 @@ A *source* yields *changes*; it never offers a list to poll. Guarantees of every
 
 1. At first come the objects that exist, each as ``Upserted`` (any order), then exactly one ``Synced``. Everything of
    that kind which the source's owner wrote earlier and which did not come before ``Synced`` is gone; finding it
-   out is the pipeline's work, so a source needs no memory across restarts.
+   out is the pipeline's work, so a source needs no memory across restarts. A source that holds a part of a cluster yields
+   ``Synced`` only for the kinds, or the namespaces of a kind, that it holds in full: of the rest nothing counts as gone.
 2. After ``Synced``, changes of one object come in the order in which the API reported them. Duplicates are allowed:
    applying a change twice gives the same graph. Order between kinds is not promised.
 3. Same name with a new uid: the new ``Upserted`` alone is enough; it ends the old uid. A late ``Gone`` of an old uid
    never touches the new one: the pipeline compares uids.
 4. After a relist (410, reconnect) the source itself yields ``Gone(estimated=True)`` for what it knew and no longer
    finds, and ``Upserted`` for what differs.
-5. ``Aside`` says that a kind cannot be read for now; nothing of it counts as gone. ``Rejected`` reports one object that
+5. ``KindUnavailable`` says that a kind cannot be read for now; nothing of it counts as gone. ``Rejected`` reports one object that
    cannot be read; the source goes on. A source that cannot go on raises ``SourceUnavailable``; one that is done (a dump) ends.
 
 The iterator blocks; it ends soon after ``stop`` is set.
@@ -29,8 +30,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kg.iris import is_own_group
-from kg.jsonld import NodeDocument
+from drumlin.kg.model.iris import is_own_group
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class OwnerReference(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +67,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False):
 
 @lru_cache(maxsize=8192)
 def shared(items: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Return a mapping that all who say the same have in common; nobody may change it."""
+    """Return one mapping for all equal items; it must not be changed."""
     return dict(items)
 
 
@@ -84,8 +85,22 @@ Topic = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a manifest says now of one thing that befell a run: a reason of Kubernetes, of a container or (None) of the whole.
+
+    ``at`` is when it happened last (RFC 3339); None for a state, which lasts. ``ongoing``: it lasts, or is the present end.
+    """
+
+    reason: str
+    container: str | None = None
+    at: str | None = None
+    ongoing: bool = False
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Life:
-    """What a manifest tells about its run: RFC 3339 times, an outcome of the ontology, the node where it ran.
+    """What a manifest reports about its run: RFC 3339 times, an outcome of the ontology, the node where it ran.
 
     ``start`` None: it has not begun, so there is no run yet. An ``outcome`` without ``end``: it is over, but the manifest does
     not say since when.
@@ -95,6 +110,30 @@ class Life:
     end: str | None = None
     outcome: str | None = None
     node: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedRun:
+    """A run of another object that a manifest remembers, which may have been missed: RFC 3339 times, an outcome, the node's name.
+
+    ``kind``, ``namespace`` and ``name`` say of what; the uid is not known. ``type`` is its class.
+    """
+
+    kind: str
+    type: str
+    namespace: str | None
+    name: str
+    start: str
+    end: str
+    outcome: str
+    node: str | None = None
+
+
+def no_past(manifest: Any) -> Iterable[RememberedRun]:
+    """Remember nothing."""
+    del manifest
+    return ()
 
 
 def no_facts(manifest: Any) -> Iterable[tuple[Topic, Any]]:
@@ -119,8 +158,11 @@ class Kind:
     facts: Callable[[Any], Iterable[tuple[Topic, Any]]] = no_facts
     # When it ran; None for kinds that have no runs.
     life: Callable[[Any], Life] | None = None
+    # Runs of other objects that it remembers when they are gone.
+    past: Callable[[Any], Iterable[RememberedRun]] = no_past
     entity: str = ""  # class of the ontology, where it is not the kind's own name
     reserved: str = ""  # "domain": its objects are the things of that reserved class, by name
+    short: str = ""  # the name that kubectl abbreviates it by: "deploy"
 
     @property
     def type(self) -> str:
@@ -132,6 +174,11 @@ class Kind:
         """What names the kind in the ids of its objects, and nothing else: ``deployment``, ``kusciajob.kuscia.secretflow``."""
         name = self.name.lower()
         return name if is_own_group(self.group) else f"{name}.{self.group}"
+
+    @property
+    def home(self) -> str:
+        """What tells the kind in the ids of its objects: the segment, or the reserved class whose things they are."""
+        return self.reserved or self.segment
 
     @property
     def api_version(self) -> str:
@@ -169,14 +216,15 @@ class Gone:
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """All objects of ``kind`` that existed have been yielded."""
+    """All objects of ``kind`` that existed, in ``namespace`` (None: anywhere), have been yielded."""
 
     kind: Kind
     observed: datetime
+    namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class KindUnavailable:
     """Nothing can be had of ``kind`` for now: it is forbidden or not installed. Nobody should wait for it; it may come later."""
 
     kind: Kind
@@ -196,7 +244,7 @@ class Rejected:
     name: str = ""
 
 
-Change = Upserted | Gone | Synced | Aside | Rejected
+Change = Upserted | Gone | Synced | KindUnavailable | Rejected
 
 
 class Source(Protocol):
@@ -213,3 +261,12 @@ class Source(Protocol):
 
 
 Clock = Callable[[], datetime]
+
+
+OPERATED = "prometheus-operated"
+"""The headless Service that prometheus-operator makes in each namespace with a Prometheus object."""
+
+
+def without_nulls(document: dict[str, object]) -> dict[str, object]:
+    """Drop what is unset or empty: an absent field is an absent key, never a null."""
+    return {key: value for key, value in document.items() if value is not None and value != []}

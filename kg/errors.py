@@ -6,10 +6,13 @@
     │   ├── InvalidDocument          an RDF document that does not parse or breaks a rule
     │   ├── ShapeViolation           a document that parses but is not well-shaped
     │   ├── InvalidManifest          an object that is not what Kubernetes would send
-    │   └── InvalidSettings          a configuration that cannot be used
+    │   ├── InvalidSettings          a configuration that cannot be used
+    │   └── WrongUsage               a command that was not given what it takes
     ├── UnsupportedSyntax            a media type that is not offered                      (406, 415)
     ├── TooLarge                     a limit was exceeded; the message carries numbers     (413)
     ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413, 504)
+    ├── Unauthenticated              nobody knows who asks: no token, or an invalid one    (401)
+    ├── Forbidden                    who asks is known and may not do this                 (403)
     ├── Throttled                    a client asks for more than its share                 (429)
     ├── ReaderLost                   the process that ran a query ended                    (500)
     ├── ResourceNotFound             no such thing                                         (404)
@@ -22,8 +25,10 @@
     ├── PreconditionRequired         this service wants If-Match or If-None-Match          (428)
     ├── CapabilityMissing            the engine behind a remote store cannot do this        (501)
     ├── StoreUnavailable             the store cannot be opened, written or read           (503)
-    │   └── StoreFull                there is no room on its disk                          (507)
+    │   ├── StoreFull                there is no room on its disk                          (507)
+    │   └── StoreDamaged             a file of it is missing, damaged or not of this store (503)
     └── SourceUnavailable            a server that Drumlin depends on does not answer      (502)
+        ├── SourceRefused            it refuses our credentials or request, now and later
         ├── DatasourceRefused        it answered with an error of its own
         └── MetricMissing            it answered, and has no such metric or label          (404)
 
@@ -39,12 +44,16 @@ from typing import Any, Self
 
 
 class DrumlinError(Exception):
-    """Base of all errors raised on purpose. ``hint`` tells what to do next, ``detail`` holds facts for machines."""
+    """Base of all errors raised on purpose. ``hint`` says what to do next, ``detail`` holds facts for machines.
+
+    ``refusals``: when several graphs were to be written, the error of each that was refused, by its IRI; empty for all other errors.
+    """
 
     def __init__(self, message: str, *, hint: str | None = None, detail: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
         self.hint = hint
         self.detail: dict[str, Any] = dict(detail or {})
+        self.refusals: Mapping[str, DrumlinError] = {}
 
     def again(self) -> Self:
         """Return this error to be raised by somebody else too: raised in several threads, one would mix their tracebacks."""
@@ -100,6 +109,10 @@ class InvalidSettings(InvalidInput):
     """A configuration file or option that cannot be used."""
 
 
+class WrongUsage(InvalidInput):
+    """A command that was not given what it takes; the command line ends with exit code 2."""
+
+
 class UnsupportedSyntax(DrumlinError):
     """A media type that is not offered; ``detail["offered"]`` lists those that are."""
 
@@ -116,6 +129,14 @@ class QueryRejected(DrumlinError):
     ) -> None:
         super().__init__(message, hint=hint, detail=detail)
         self.reason = reason
+
+
+class Unauthenticated(DrumlinError):
+    """Nobody knows who asks; ``detail["error"]`` is RFC 6750's word for what is wrong with the token, absent when there was none."""
+
+
+class Forbidden(DrumlinError):
+    """Who asks is known and may not do this (``detail``: identity, role, needs)."""
 
 
 class Throttled(DrumlinError):
@@ -169,6 +190,14 @@ class CapabilityMissing(DrumlinError):
     """The engine behind a remote store cannot do what was asked (``detail``: capability, engine)."""
 
 
+class Busy(DrumlinError):
+    """The service has no room for one more request of this sort; others are not affected (``detail``: pool, threads, waiting)."""
+
+
+class Cancelled(DrumlinError):
+    """Nobody waits for the result of this work any more."""
+
+
 class StoreUnavailable(DrumlinError):
     """The store cannot be opened, written or read."""
 
@@ -177,8 +206,22 @@ class StoreFull(StoreUnavailable):
     """There is no room on the store's disk: nothing was written, reading goes on, and so does writing once there is room."""
 
 
+BACKUP = "restore a backup: drumlin restore BACKUP --store NEW_DIRECTORY"
+"""What to do about a store of which nothing is left."""
+RESTORE = f"put back the file that is named, or {BACKUP}, or keep what is whole: drumlin repair STORE"
+"""What to do about a file that cannot be made from the others."""
+
+
+class StoreDamaged(StoreUnavailable):
+    """A file of the store is missing, damaged, older than the others or of another store; the message names it."""
+
+
 class SourceUnavailable(DrumlinError):
     """A server that Drumlin depends on does not answer; the message names it and what was asked."""
+
+
+class SourceRefused(SourceUnavailable):
+    """The server refuses our credentials, or does not take our requests: no waiting mends that, the operator must."""
 
 
 class DatasourceRefused(SourceUnavailable):

@@ -10,17 +10,27 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-_ROOT = str(Path(__file__).parents[1])
+_ROOT = str(Path(__file__).parents[2])  # the folder that holds the package
 ENVIRONMENT = {"PYTHONPATH": _ROOT, "PYTHONUTF8": "1", "GLIBC_TUNABLES": "glibc.malloc.tcache_count=500"}
 """Nothing of ours: credentials may be in it. The engine frees and takes many small pieces of memory at a time: without room for them in
 the allocator's fast lists a query takes half as long again."""
+BUSY_FOR_LONG = 0.1
+"""Seconds of work for one client after which a process lets other work go first."""
 _PR_SET_PDEATHSIG = 1
+_M_ARENA_MAX = -8  # malloc.h
 
 
-def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a module, which is told our pid as ``--parent``, and return its process and what to talk to it through."""
+def start(
+    module: str, *arguments: str, descriptors: Sequence[int] = (), stderr: int | None = None
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a module, which is told our pid as ``--parent``, and return its process and what to talk to it through.
+
+    ``descriptors`` are the open files that it inherits, under their numbers; ``stderr`` is the one that its errors go to, ours by default.
+    """
     ours, theirs = socket.socketpair()
     with theirs:
         try:
@@ -28,12 +38,34 @@ def start(module: str, *arguments: str) -> tuple[subprocess.Popen[bytes], socket
                 [sys.executable, "-P", "-m", module, f"--parent={os.getpid()}", *arguments],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                pass_fds=descriptors,
                 env=ENVIRONMENT,
             )
         except BaseException:
             ours.close()
             raise
     return process, ours
+
+
+def limit_arenas(count: int) -> None:
+    """Have the allocator serve all threads of this process from so many arenas; each keeps to itself what its threads freed."""
+    ctypes.CDLL(None).mallopt(_M_ARENA_MAX, count)
+
+
+def lower_priority(pid: int) -> None:
+    """Let other work go before that of a process which is busy for long."""
+    with suppress(ProcessLookupError):
+        os.setpriority(os.PRIO_PROCESS, pid, 19)
+
+
+def restore_priority(pid: int) -> bool:
+    """Give a process this one's priority back; False when the system does not allow that."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, pid, os.getpriority(os.PRIO_PROCESS, 0))
+    except (PermissionError, ProcessLookupError):
+        return False
+    return True
 
 
 def begun(options: argparse.ArgumentParser) -> tuple[argparse.Namespace, socket.socket]:

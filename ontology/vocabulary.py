@@ -22,6 +22,7 @@ WORKLOAD_KINDS: Final = frozenset(
         "CronJob",
         "Workflow",
         "Task",
+        "Serving",
     }
 )
 """Classes of workloads: those of Kubernetes' own kinds are named as the kinds are."""
@@ -35,6 +36,7 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Workload",
     "Pod",
     "Run",
+    "Transition",
     "Container",
     "Service",
     "Autoscaler",
@@ -45,6 +47,11 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Storage",
     "DomainRoute",
     "Grant",
+    "Party",
+    "Step",
+    "AppImage",
+    "Gateway",
+    "Interconnection",
     "Tombstone",
     "Telemetry",
     "Metric",
@@ -57,6 +64,23 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Forecast",
 }
 """All classes; ``Workload`` is abstract, all others can be the type of a thing."""
+
+ENTITY_CLASSES: Final = CLASSES - {
+    "Workload",
+    "Run",
+    "Transition",
+    "Container",
+    "Party",
+    "Step",
+    "Tombstone",
+    "Telemetry",
+    "Metric",
+    "MetricQuery",
+    "LogQuery",
+    "SeriesFile",
+    "Dashboard",
+}
+"""Classes of entities that a tombstone can name: neither abstract, nor a part of an entity, nor a tombstone."""
 
 FUNCTIONAL_PROPERTIES: Final = frozenset(
     {
@@ -90,7 +114,16 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "schedule",
         "outcome",
         "reason",
+        "occurrences",
+        "lastSeen",
+        "ongoing",
+        "containerName",
+        "serviceAccount",
+        "nodePool",
+        "kernelVersion",
+        "containerRuntime",
         "endEstimated",
+        "observedIn",
         "formerType",
         "image",
         "imageDigest",
@@ -122,17 +155,40 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "exporter",
         "datasourceType",
         "scrapeInterval",
+        "profile",
+        "preferred",
         "model",
         "horizon",
         "step",
+        "staleSince",
         "trainedFrom",
         "trainedTo",
         "path",
+        "controlledBy",
+        "roleDerived",
+        "podQuota",
+        "exitCode",
+        "task",
+        "protocol",
+        "authentication",
+        "members",
+        "membersHealthy",
+        "kind",
+        "grantedBy",
+        "expiresAt",
+        "useLimit",
+        "flow",
+        "metricPath",
+        "metricPort",
     }
 )
 """Properties with one value at most."""
 
 PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
+    "transition",
+    "configMap",
+    "secret",
+    "taint",
     "label",
     "extendedRequest",
     "extendedCapacity",
@@ -149,6 +205,10 @@ PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "telemetry",
     "dashboard",
     "labelName",
+    "holds",
+    "matcher",
+    "partyRole",
+    "port",
 }
 """All properties of the namespace; those of other vocabularies (dcterms, dcat, prov, foaf) are not closed."""
 
@@ -157,6 +217,7 @@ ROLES: Final = frozenset(
         "Master",
         "Lite",
         "Autonomy",
+        "Partner",
     }
 )
 """What a domain does in its network."""
@@ -188,6 +249,7 @@ DATASOURCE_TYPES: Final = frozenset(
         "grafana",
         "influxdb",
         "jaeger",
+        "alertmanager",
         "parquet",
     }
 )
@@ -235,6 +297,8 @@ PHASES: Final = frozenset(
         "Available",
         "Released",
         "Lost",
+        "Reserved",
+        "Schedulable",
     }
 )
 """States that an entity can be in."""

@@ -7,15 +7,17 @@ A header is comment lines before the query::
     # param node id: the node
     # param limit integer 10: a type, and a default when it may be left out
     # column pod: the pod
+    # fetch: alerts
 
 A parameter is a variable of the query. Its value is checked against its type, made a term, and bound by ``VALUES`` in every group
-that names the variable; a value is never text of the query. What is not declared cannot be bound.
+that names the variable; a value is never text of the query. What is not declared cannot be bound. What is fetched (``FETCHED``) comes when
+the query is asked, as ``VALUES`` of its first group.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -25,19 +27,26 @@ from pathlib import Path
 
 import structlog
 
-from kg import rdf
-from kg.errors import DrumlinError, InvalidDocument, InvalidInput, InvalidSettings, QueryRejected, ResourceNotFound
-from kg.iris import Iris
-from kg.jsonld import NAMESPACE
-from kg.sparql import gate
-from kg.sparql.lexer import tokens
-from ontology.vocabulary import CLASSES, CONCEPTS
+from drumlin.kg import rdf
+from drumlin.kg.errors import (
+    DrumlinError,
+    InvalidDocument,
+    InvalidInput,
+    InvalidSettings,
+    QueryRejected,
+    ResourceNotFound,
+)
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import NAMESPACE
+from drumlin.kg.sparql import gate
+from drumlin.kg.sparql.lexer import tokens
+from drumlin.ontology.vocabulary import CLASSES, CONCEPTS
 
 MAX_BYTES = 64 * 1024
 """Longest query file, in bytes."""
 
 _XSD = "http://www.w3.org/2001/XMLSchema#"
-_LINE = re.compile(r"#\s*(title|description|param|column)\b\s*(.*)")
+_LINE = re.compile(r"#\s*(title|description|param|column|fetch)\b\s*(.*)")
 _PARAM = re.compile(r"([A-Za-z_]\w*)\s+(\w+)(?:\s+([^:\s]\S*?))?\s*:\s+(.+)")
 _COLUMN = re.compile(r"([A-Za-z_]\w*)\s*:\s+(.+)")
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -75,9 +84,13 @@ class SavedQuery:
     parameters: tuple[Parameter, ...]
     columns: tuple[Column, ...]
     text: str
+    fetches: str | None = None
 
-    def bound(self, values: Mapping[str, str], iris: Iris) -> str:
-        """Return the query with its parameters bound; raises ``InvalidInput`` for one that is unknown, missing or of another type."""
+    def bound(self, values: Mapping[str, str], iris: Iris, fetched: Iterable[Sequence[str | None]] = ()) -> str:
+        """Return the query with its parameters bound; raises ``InvalidInput`` for one that is unknown, missing or of another type.
+
+        ``fetched`` are the rows of what it fetches, in the order of ``FETCHED``.
+        """
         known = {each.name: each for each in self.parameters}
         for name in values:
             if name not in known:
@@ -85,7 +98,7 @@ class SavedQuery:
                     f"{self.name} has no parameter {name[:64]!r}", hint=f"it takes {', '.join(known) or 'none'}"
                 )
         terms = {name: _term(self.name, each, values.get(name, each.default), iris) for name, each in known.items()}
-        return _bind(self.text, terms)
+        return _bind(_with_fetched(self.text, self.fetches, fetched, iris), terms)
 
 
 # -- values → terms ---------------------------------------------------------------------------------------------------------
@@ -159,6 +172,34 @@ def _term(query: str, parameter: Parameter, value: str | None, iris: Iris) -> st
         raise InvalidInput(f"{parameter.name} is not {error}: {value[:64]!r}") from error
 
 
+# -- what is fetched -------------------------------------------------------------------------------------------------------
+
+FETCHED: Mapping[str, Mapping[str, str]] = {
+    "alerts": {"entity": "id", "alert": "string", "state": "string", "severity": "string", "since": "dateTime"}
+}
+"""What a query may fetch: the variables that a ``VALUES`` at its beginning binds, and their types."""
+
+
+def _with_fetched(text: str, fetches: str | None, rows: Iterable[Sequence[str | None]], iris: Iris) -> str:
+    """Put what was fetched at the beginning of the first group; a value that is missing or not of its type is unbound."""
+    if fetches is None:
+        return text
+    types = FETCHED[fetches]
+    written = (
+        " ".join(_cell(cell, kind, iris) for cell, kind in zip(row, types.values(), strict=True)) for row in rows
+    )
+    block = f" VALUES ({' '.join(f'?{each}' for each in types)}) {{ {' '.join(f'({row})' for row in written)} }}"
+    start = min(group.start for group in _groups(text, frozenset()) if group.pattern)
+    return text[:start] + block + text[start:]
+
+
+def _cell(value: str | None, kind: str, iris: Iris) -> str:
+    try:
+        return "UNDEF" if value is None else TYPES[kind](value, iris)
+    except (ValueError, InvalidInput):
+        return "UNDEF"
+
+
 # -- binding ----------------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +253,7 @@ def read(name: str, text: str, iris: Iris) -> SavedQuery:
     """Read one file; raises ``InvalidDocument`` or ``QueryRejected`` with what is wrong with it."""
     if not _NAME.fullmatch(name):
         raise InvalidDocument(f"{name!r} is not a name of a query", hint="lower-case words with hyphens")
-    told: dict[str, list[str]] = {"title": [], "description": [], "param": [], "column": []}
+    told: dict[str, list[str]] = {"title": [], "description": [], "param": [], "column": [], "fetch": []}
     for line in text.splitlines():
         if line.strip() and not line.lstrip().startswith("#"):
             break
@@ -227,12 +268,20 @@ def read(name: str, text: str, iris: Iris) -> SavedQuery:
         tuple(map(_parameter, told["param"])),
         tuple(map(_column, told["column"])),
         text,
+        _fetch(told["fetch"]),
     )
     names = [each.name for each in found.parameters]
     if double := next((each for each in names if names.count(each) > 1), None):
         raise InvalidDocument(f"the header has the parameter {double} twice")
     _check(found, iris)
     return found
+
+
+def _fetch(told: list[str]) -> str | None:
+    found = [each.removeprefix(":").strip() for each in told]
+    if len(found) > 1 or not set(found) <= FETCHED.keys():
+        raise InvalidDocument("the header fetches something unknown", hint=f"# fetch: {' or '.join(FETCHED)}, once")
+    return found[0] if found else None
 
 
 def _parameter(line: str) -> Parameter:
@@ -256,7 +305,7 @@ _SAMPLES = {"string": "x", "integer": "1", "decimal": "1.5", "boolean": "true", 
 
 
 def _check(query: SavedQuery, iris: Iris) -> None:
-    """Bind sample values and have the engine read the result, so that a mistake is told at the start and not to a user."""
+    """Bind sample values and have the engine read the result, so that a mistake is reported at the start and not to a user."""
     if gate.check(query.text, max_bytes=MAX_BYTES).form != "select":
         raise QueryRejected("a saved query is a SELECT")
     named = {token.text[1:] for token in tokens(query.text) if token.kind == "variable"}
@@ -268,7 +317,7 @@ def _check(query: SavedQuery, iris: Iris) -> None:
         raise InvalidDocument(f"the query does not select its column {missing[0]}")
 
 
-class Catalogue:
+class QueryCatalogue:
     """The saved queries by name."""
 
     def __init__(self, queries: Iterable[SavedQuery]) -> None:
@@ -277,14 +326,14 @@ class Catalogue:
         }
 
     @classmethod
-    def load(cls, iris: Iris, directory: Path | None = None) -> Catalogue:
-        """Read the shipped files, then those of ``directory``, which win; a bad file is told in the log and left out.
+    def load(cls, iris: Iris, directory: Path | None = None) -> QueryCatalogue:
+        """Read the shipped files, then those of ``directory``, which win; a bad file is reported in the log and left out.
 
         Raises ``InvalidSettings`` when there is no such directory.
         """
         sources: list[tuple[str, Callable[[], str]]] = [
             (each.name, partial(each.read_text, encoding="utf-8"))
-            for each in files("queries").iterdir()
+            for each in files("drumlin.queries").iterdir()
             if each.name.endswith(".rq")
         ]
         if directory is not None:

@@ -21,7 +21,7 @@ from schemathesis.checks import load_all_checks
 from schemathesis.core.failures import Failure, FailureGroup
 from schemathesis.generation import GenerationMode
 
-from api import answers
+from drumlin.api import answers
 
 TEXTS = (*answers.RDF, answers.NDJSON, answers.QUERY, answers.UPDATE, answers.ARROW, "application/merge-patch+json")
 EXCLUDED = ("positive_data_acceptance", "negative_data_rejection", "not_a_server_error")
@@ -75,7 +75,7 @@ def faults(operation: Any, examples: int, seconds: float = 60.0) -> list[str]:
 
 
 def _can_be_wrong(operation: Any) -> bool:
-    """Tell whether the schema forbids anything: a body, or a parameter that is more than optional text."""
+    """Return whether the schema forbids anything: a body, or a parameter that is more than optional text."""
     raw = operation.definition.raw
     texts = ({"type": "string"}, {"type": "null"})
     kinds = (kind for each in raw.get("parameters", ()) for kind in each["schema"].get("anyOf", [each["schema"]]))

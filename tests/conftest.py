@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 
-import hypothesis
 import pytest
+import structlog
 
-if os.environ.get("CI") != "true":  # where hypothesis does so by itself
-    hypothesis.settings.register_profile("unhurried", deadline=None)  # on a busy machine any example may take a second
-    hypothesis.settings.load_profile("unhurried")
+from tests.thoroughness import register_profiles
+
+register_profiles()
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -25,3 +24,11 @@ def _collected() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _own_log() -> Iterator[None]:
+    """Give each test the log as it was: a command that runs in the tests' process has it go to a stderr that ends with the test."""
+    configured = structlog.get_config()
+    yield
+    structlog.configure(**configured)

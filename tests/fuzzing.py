@@ -1,27 +1,33 @@
-"""Seeded SPARQL texts that are nearly right, and what a service does with them: it lives, fetches nothing, and says what is wrong.
+"""Seeded SPARQL texts and documents that are nearly right, and what a service does with them: it lives, fetches nothing, and says what is wrong.
 
 A case is a text of the corpus, changed a few times: tokens dropped, doubled, swapped, repeated hundreds of times, spliced with another text's, words
 glued together, SERVICE and LOAD with the canary's address put in. The same seed gives the same cases. Texts that the gate refuses go no further (it is
-the same gate in the service); the others are sent to a listening service.
+the same gate in the service); the others are sent to a listening service. ``bodies`` are mutants of sound documents in every syntax, of Arrow
+streams and of forms (``tests.hostile``), each for a door that takes it, some of them packed.
 """
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import random
 import re
 import socketserver
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from kg.errors import QueryRejected
-from kg.sparql import gate
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.rdf.syntax import SYNTAXES
+from drumlin.kg.sparql import gate
+from tests import hostile
 from tests.listening import listening
+
+C = TypeVar("C")
 
 CANARY = "http://canary.invalid/"
 """Stands for the canary's address until that is known."""
@@ -109,10 +115,99 @@ def canary() -> Iterator[tuple[str, list[bytes]]]:
         yield f"http://127.0.0.1:{server.server_address[1]}/", heard
 
 
+class Body(NamedTuple):
+    """One request with a document."""
+
+    kind: str
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    content: bytes
+
+
+ENTITY = "/subgraph/prod/payments/deployment/own"
+_FORECAST = "/forecasts?entity=prod/payments/deployment/own&metric=cpu_usage&model=m&horizon=1h&step=1m"
+_GRAPH = "/store?graph=http://x/g"
+_FORM = "multipart/form-data; boundary=x"
+_DOORS: Mapping[str, Sequence[tuple[str, str, str]]] = {
+    **{
+        each.name: [
+            ("PUT", _GRAPH, each.media_type),
+            ("PUT", ENTITY, each.media_type),
+            *([("POST", "/store", each.media_type)] if each.quads else []),
+        ]
+        for each in SYNTAXES
+    },
+    "arrow": [("POST", _FORECAST, "application/vnd.apache.arrow.stream")],
+    "form": [("PUT", _GRAPH, _FORM)],
+    "lines": [("POST", "/subgraphs", "application/x-ndjson")],
+    "patch": [("PATCH", ENTITY, "application/merge-patch+json"), ("PATCH", ENTITY, "application/sparql-update")],
+}
+_FORM_BODY = (
+    b'--x\r\nContent-Disposition: form-data; name=a; filename="a.ttl"\r\n\r\n<a:a> <a:b> "c" .\r\n'
+    b"--x\r\nContent-Type: application/n-triples\r\nContent-Transfer-Encoding: binary\r\n\r\n<a:a> <a:b> <a:c> .\r\n--x--\r\n"
+)
+_LINES_BODY = (
+    b'{"op":"put","id":"domain/a","digest":null,"document":{"@context":{"@vocab":"https://w3id.org/drumlin/ns#"},"@id":"x:a","@type":"Domain"}}\n'
+    b'{"op":"put","id":"domain/a","document":{"type":"Domain","name":"a"}}\n\n{"op":"delete","id":"domain/a"}\n{"op":"remove","id":"domain/a"}'
+)
+_PATCH_BODIES = [
+    b'{"phase":null,"label":["a=b"]}',
+    b"PREFIX a: <x:a#> INSERT DATA { a:s a:p [ a:q ( 1 'x' ) ] } ; DELETE DATA { a:s a:p 1.0e3 }",
+]
+_OTHERS: Mapping[str, list[bytes]] = {"form": [_FORM_BODY], "lines": [_LINES_BODY], "patch": _PATCH_BODIES}
+
+
+def bodies(seed: int, count: int, kinds: Sequence[str] = tuple(_DOORS)) -> Iterator[Body]:
+    """Yield ``count`` requests with mutants of sound bodies, one kind after the other."""
+    chance = random.Random(seed)
+    sources = {
+        each: hostile.mutants(_OTHERS[each] if each in _OTHERS else hostile.KINDS[each][0](), seed + n, count)
+        for n, each in enumerate(kinds)
+    }
+    for number in range(count):
+        kind = kinds[number % len(kinds)]
+        content = next(sources[kind])
+        method, path, media_type = chance.choice(_DOORS[kind])
+        headers = {"Content-Type": media_type}
+        if chance.random() < _PACKED:
+            headers["Content-Encoding"] = "gzip"
+            content = gzip.compress(content, 1)
+            if chance.random() < _PACKED:
+                content = next(hostile.mutants([content], chance.randrange(1 << 30), 1))
+        yield Body(kind, method, path, headers, content)
+
+
+_PACKED = 0.2
+
+
+def send_bodies(url: str, cases: Iterator[Body], *, workers: int = 4) -> tuple[Counter[str], list[Body]]:
+    """Send documents; returns how often each outcome came, and those that were answered by 500."""
+    return _sent(url, cases, _answer_to, lambda body, outcome: f"{body.kind} {outcome}", workers)
+
+
+def _answer_to(connection: http.client.HTTPConnection, body: Body) -> str:
+    connection.request(body.method, body.path, body.content, dict(body.headers))
+    answer = connection.getresponse()
+    text = answer.read()
+    return "500" if b'"status":500' in text else str(answer.status)
+
+
 def send(url: str, cases: Iterator[Case], address: str, *, workers: int = 4) -> tuple[Counter[str], list[Case]]:
     """Send what passes the gate; returns how often each outcome came, and the cases that were answered by 500."""
+    addressed = (Case(each.kind, each.text.replace(CANARY, address)) for each in cases)
+    return _sent(url, addressed, _outcome, lambda case, outcome: f"{case.kind} {outcome}", workers)
+
+
+def _sent(
+    url: str,
+    cases: Iterator[C],
+    ask: Callable[[http.client.HTTPConnection, C], str],
+    name: Callable[[C, str], str],
+    workers: int,
+) -> tuple[Counter[str], list[C]]:
     outcomes: Counter[str] = Counter()
-    crashed: list[Case] = []
+    crashed: list[C] = []
     lock = threading.Lock()
 
     def work() -> None:
@@ -122,12 +217,11 @@ def send(url: str, cases: Iterator[Case], address: str, *, workers: int = 4) -> 
                     case = next(cases, None)
                 if case is None:
                     return
-                text = case.text.replace(CANARY, address)
-                outcome = _outcome(connection, Case(case.kind, text))
+                outcome = ask(connection, case)
                 with lock:
-                    outcomes[f"{case.kind} {outcome}"] += 1
+                    outcomes[name(case, outcome)] += 1
                     if outcome == "500":
-                        crashed.append(Case(case.kind, text))
+                        crashed.append(case)
 
     with ThreadPoolExecutor(workers) as pool:
         for done in [pool.submit(work) for _ in range(workers)]:

@@ -17,10 +17,10 @@ from typing import Literal
 
 import pytest
 
-from kg.errors import InvalidInput, StoreUnavailable
-from kg.store import backups
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import GraphWrite
+from drumlin.kg.errors import InvalidInput, StoreUnavailable
+from drumlin.kg.store.embedded import backups
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import GraphWrite
 from tests.killing import ROOT, agree
 from tests.service.conftest import BASE, Service, serving
 
@@ -35,7 +35,7 @@ def made(directory: Path) -> None:
     (directory / "base").write_text(BASE)
     names = [f"{BASE}/id/domain/d{number}" for number in range(GRAPHS)]
     with closing(EmbeddedStore(directory)) as store:
-        store.apply([GraphWrite(each, lines(each), "user") for each in names])
+        store.apply([GraphWrite.of(each, lines(each), "user") for each in names])
     with backups.filling(directory.with_name("whole")) as folder, closing(EmbeddedStore(directory)) as store:
         backups.take(store, BASE, folder, store._clock())
 
@@ -73,7 +73,7 @@ def _cut(kind: Kind, directory: Path, target: Path, service: Service | None, sec
         "restore": ("restore", str(directory.with_name("whole")), "--store", str(target)),
     }
     command = options.get(kind) or ("backup", str(target), "--url", service.url if service else "")
-    process = subprocess.Popen([sys.executable, "-m", "api.cli.main", *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    process = subprocess.Popen([sys.executable, "-m", "drumlin.api.cli.main", *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
     while not target.exists() and process.poll() is None:
         time.sleep(0.001)
     time.sleep(seconds)

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 import pyoxigraph as ox
 
-from kg.errors import GraphOwned
-from kg.rdf import digest
-from kg.store.protocol import GraphEntry, GraphWrite, Lines, Row, Written
+from drumlin.kg.rdf.syntax import Lines, digest
+from drumlin.kg.store.content import GraphContent
+from drumlin.kg.store.preconditions import check
+from drumlin.kg.store.protocol import GraphEntry, GraphWrite, Row, StoredGraph, Written
 
 _NEVER = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -27,10 +28,7 @@ class MemorySink:
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
         """Write all or none."""
         assert len({each.graph for each in writes}) == len(writes)
-        for each in writes:
-            owner = self.owners.get(each.graph)
-            if owner and owner != each.owner:
-                raise GraphOwned(each.graph, owner, each.owner)
+        check(writes, {each.graph: each for each in self.entries()})
         self.applies += 1
         outcomes = [self._write(each) for each in writes]
         if any(each != "unchanged" for each in outcomes):
@@ -51,6 +49,13 @@ class MemorySink:
         self.graphs[write.graph] = write.lines
         self.owners[write.graph] = write.owner
         return "created" if old is None else "replaced"
+
+    def read(self, graph: str) -> StoredGraph | None:
+        """Return one graph."""
+        if graph not in self.graphs:
+            return None
+        content = GraphContent.of_canonical(self.graphs[graph])
+        return StoredGraph(GraphEntry(graph, content.digest, self.owners[graph], self.generation, _NEVER), content)
 
     def entries(
         self, *, owner: str | None = None, prefix: str = "", after: str = "", limit: int | None = None

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kg import rdf
-from kg.errors import (
+from drumlin.kg import rdf
+from drumlin.kg.errors import (
     GraphOwned,
     InvalidDocument,
     InvalidIdentifier,
@@ -18,8 +18,9 @@ from kg.errors import (
     QueryRejected,
     UnsupportedSyntax,
 )
-from kg.rdf import digest
-from kg.store.protocol import Dataset, GraphWrite, Lines, Narrowed, Store, StoredGraph, Visible
+from drumlin.kg.rdf.syntax import digest
+from drumlin.kg.sparql.dataset import Dataset, Visible
+from drumlin.kg.store.protocol import GraphWrite, Lines, Narrowed, Store, StoredGraph
 
 ROOT = "https://kg.example/id/"
 A, B = ROOT + "prod/a/pod/x", ROOT + "prod/b/pod/y"
@@ -35,12 +36,12 @@ def line(subject: str, value: object) -> str:
 
 def write(graph: str, *values: object, owner: str = "user", **more: object) -> GraphWrite:
     """Make a write of one statement per value."""
-    return GraphWrite(graph, frozenset(line(graph, value) for value in values), owner, **more)
+    return GraphWrite.of(graph, frozenset(line(graph, value) for value in values), owner, **more)
 
 
 def remove(graph: str, owner: str = "user") -> GraphWrite:
     """Make a write that removes a graph."""
-    return GraphWrite(graph, None, owner)
+    return GraphWrite.of(graph, None, owner)
 
 
 def read(store: Store, graph: str) -> StoredGraph:
@@ -80,8 +81,8 @@ def a_write_is_read_back_with_its_entry(store: Store) -> None:
 def a_write_of_the_same_lines_is_no_write(store: Store) -> None:
     """Equal lines leave no generation and no log entry, even in another lexical form."""
     text = f'<{A}> <http://p/value> "%s"^^<{XSD}decimal> .'
-    store.apply([GraphWrite(A, frozenset({text % "0.25"}), "user")])
-    (written,) = store.apply([GraphWrite(A, frozenset({text % "0.250"}), "user")])
+    store.apply([GraphWrite.of(A, frozenset({text % "0.25"}), "user")])
+    (written,) = store.apply([GraphWrite.of(A, frozenset({text % "0.250"}), "user")])
 
     assert written.outcome == "unchanged"
     assert store.generation == 1
@@ -113,7 +114,7 @@ def a_removed_graph_is_nowhere(store: Store) -> None:
 def a_statement_in_two_graphs_outlives_one(store: Store) -> None:
     """A foreign graph may say what another says too; removing one leaves the other's statement to every query."""
     same = frozenset({line("http://elsewhere/s", 1)})
-    store.apply([GraphWrite("http://elsewhere/a", same, "user"), GraphWrite("http://elsewhere/b", same, "user")])
+    store.apply([GraphWrite.of("http://elsewhere/a", same, "user"), GraphWrite.of("http://elsewhere/b", same, "user")])
     store.apply([remove("http://elsewhere/a")])
 
     assert values(store, "SELECT DISTINCT ?v { ?s ?p ?v }") == ["1"]
@@ -154,6 +155,30 @@ def a_precondition_that_does_not_hold_refuses_all(store: Store) -> None:
     assert store.apply([write(A, 2, expected=first.digest), write(B, 1, expected=None)])[0].outcome == "replaced"
 
 
+def each_refused_write_of_a_batch_is_reported(store: Store) -> None:
+    """The error of a batch holds the refusal of each of its writes, in order, whatever refuses it; nothing of the batch was written."""
+    (held,) = store.apply([write(A, 1, owner="kubernetes:prod")])
+    store.apply([write(B, 1)])
+    c, d = f"{B}-c", f"{B}-d"
+
+    with pytest.raises(GraphOwned) as refused:
+        store.apply([write(c, 1), write(A, 2), write(B, 2, expected=None), write(d, 1, expected="0" * 32)])
+
+    found = refused.value.refusals
+    assert [(graph, type(each)) for graph, each in found.items()] == [
+        (A, GraphOwned),
+        (B, PreconditionFailed),
+        (d, PreconditionFailed),
+    ]
+    assert (str(refused.value), refused.value.detail) == (str(found[A]), found[A].detail)
+    with pytest.raises(InvalidDocument) as illegal:
+        store.apply(
+            [write(c, 1), *(GraphWrite.of(each, frozenset({line(A, 1)}), "user") for each in ("no name", "<none>"))]
+        )
+    assert list(illegal.value.refusals) == ["no name", "<none>"]
+    assert (store.read(c), store.read(A).entry.digest) == (None, held.digest)
+
+
 def the_same_graph_twice_is_a_mistake(store: Store) -> None:
     """One write says one thing about a graph."""
     with pytest.raises(ValueError, match="twice"):
@@ -173,7 +198,7 @@ def a_line_that_is_not_canonical_is_refused(store: Store) -> None:
         "",
     ):
         with pytest.raises(InvalidDocument):
-            store.apply([write(B, 1), GraphWrite(A, frozenset({bad}), "user")])
+            store.apply([write(B, 1), GraphWrite.of(A, frozenset({bad}), "user")])
     with pytest.raises(InvalidDocument):
         store.apply([write("http://a> { } } ; DROP ALL #", 1)])
 
@@ -280,7 +305,7 @@ def every_literal_comes_back_as_it_was(store: Store) -> None:
     ]
     literals += [r'"\u0001"', "\"$x ?y ''' %s urn:drumlin:xsd:\"", '"' + "ü" * 30_000 + '"']
     lines = rdf.parse("\n".join(f"<{A}> <http://p/value> {each} ." for each in literals).encode(), rdf.NTRIPLES)[None]
-    store.apply([GraphWrite(A, lines, "user")])
+    store.apply([GraphWrite.of(A, lines, "user")])
 
     assert read(store, A).lines == lines
     told = answered(store, f"CONSTRUCT {{ <{A}> ?p ?v }} {{ <{A}> ?p ?v }}", "application/n-triples")
@@ -475,6 +500,7 @@ BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     an_empty_graph_exists,
     another_owner_is_refused,
     a_precondition_that_does_not_hold_refuses_all,
+    each_refused_write_of_a_batch_is_reported,
     the_same_graph_twice_is_a_mistake,
     a_line_that_is_not_canonical_is_refused,
     readers_never_see_a_mixture,

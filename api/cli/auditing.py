@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import kg
-from api.assembly import open_store
-from api.cli.logs import configure_logging
-from api.cli.output import emit, emit_json, emit_table, progress
-from kg import rdf
-from kg.audit import Report, audit, shacl_report
-from kg.client import calls
-from kg.errors import StoreUnavailable
-from kg.iris import Iris
-from kg.rdf import TURTLE
-from kg.settings import Settings
+import drumlin
+from drumlin.api.bootstrap import open_store
+from drumlin.api.cli.logs import configure_logging
+from drumlin.api.cli.output import emit, emit_json, emit_table, progress, rebuilding
+from drumlin.kg import rdf
+from drumlin.kg.client import calls
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import StoreUnavailable
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.syntax import TURTLE
+from drumlin.kg.validation.audit import AuditReport, audit, shacl_report
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -40,7 +40,8 @@ class Form(StrEnum):
 def directory(settings: Settings, path: Path, form: Form) -> int:
     """Audit the store in ``path``, which no service may have open, and return the exit code."""
     configure_logging(logging.ERROR)
-    store = open_store(settings, path)
+    with rebuilding() as shown:
+        store = open_store(settings, path, shown)
     try:
         report = _audited(store, Iris(settings.base))
     finally:
@@ -52,7 +53,7 @@ def directory(settings: Settings, path: Path, form: Form) -> int:
     return 0 if report.conforms else BROKEN
 
 
-def _audited(store: Any, iris: Iris) -> Report:
+def _audited(store: Any, iris: Iris) -> AuditReport:
     with _bar() as bar:
         task = bar.add_task("", total=len(store.entries()))
         return audit(store.export(), iris, lambda done: bar.update(task, completed=done))
@@ -67,7 +68,7 @@ def _bar() -> Progress:
 
 def service(url: str | None, form: Form) -> int:
     """Have the service at ``url`` audit its store and return the exit code."""
-    with kg.connect(url) as client:
+    with drumlin.connect(url) as client:
         if form is Form.shacl:
             content = client.run(calls.audit(TURTLE.media_type))
             emit(content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import logging
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,18 +12,23 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from api.assembly import open_store
-from api.cli.output import Output, emit_json, progress
-from exporters.remote import RemoteSink
-from exporters.sink import Sink, batched, write
-from kg import connect
-from kg.errors import InvalidDocument, InvalidInput, UnsupportedSyntax
-from kg.exporting import SYNTAXES
-from kg.importing import graphs
-from kg.rdf import JSONLD, NQUADS, Lines, Syntax, syntax_named
-from kg.settings import Settings
-from kg.store.protocol import GraphWrite
-from kg.subgraphs import check_owner
+from drumlin import connect
+from drumlin.api.bootstrap import open_store
+from drumlin.api.cli.logs import configure_logging
+from drumlin.api.cli.output import Output, emit_json, progress, rebuilding
+from drumlin.exporters.pipeline.sink import Sink, batched, write
+from drumlin.exporters.remote import RemoteSink
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import InvalidDocument, InvalidInput, UnsupportedSyntax
+from drumlin.kg.graphs.dump import SYNTAXES
+from drumlin.kg.graphs.ingest import Statements, accept
+from drumlin.kg.graphs.loader import graphs
+from drumlin.kg.graphs.owners import check_owner
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.parsers import Parsers
+from drumlin.kg.rdf.syntax import JSONLD, NQUADS, Lines, Syntax, syntax_named
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.workers.pool import WorkerPool
 
 PARTLY = 3
 """Exit code when some graphs belong to another owner: they were left as they are."""
@@ -49,41 +55,66 @@ def load(
 ) -> int:
     """Write the graphs of an export into the store at a place, or through a service, and return the exit code.
 
-    Graphs that are there and not in the file stay. Raises what reading and writing raise.
+    Graphs that are there and not in the file stay; one that breaks a rule, or belongs to somebody else, is left and listed. Raises what
+    reading and writing raise.
     """
     check_owner(owner)
-    writes = (GraphWrite(graph, lines, owner) for graph, lines in _graphs(path, _syntax(path, format)))
-    if store is not None:
-        with closing(open_store(settings, store)) as opened:
-            return _written(opened, writes, output)
-    with connect(url) as client:
-        return _written(RemoteSink(client, settings.base), writes, output)
-
-
-def _written(sink: Sink, writes: Iterator[GraphWrite], output: Output) -> int:
-    changed = unchanged = 0
+    configure_logging(logging.ERROR)  # stdout is for the result
+    iris = Iris(settings.base)
     left: list[dict[str, str]] = []
+    writes = _accepted(_graphs(path, _syntax(path, format), iris.context), iris, owner, left)
+    if store is not None:
+        with rebuilding() as shown:
+            place = open_store(settings, store, shown)
+        with closing(place) as opened:
+            return _written(opened, writes, output, left)
+    with connect(url) as client:
+        return _written(RemoteSink(client, settings.base), writes, output, left)
+
+
+def _accepted(
+    found: Iterator[tuple[str, Lines]], iris: Iris, owner: str, left: list[dict[str, str]]
+) -> Iterator[GraphWrite]:
+    """Yield the writes of graphs: an entity's is held to the rules, any other is taken as it comes."""
+    for graph, lines in found:
+        if not graph.startswith(iris.root):
+            yield GraphWrite.of(graph, lines, owner)
+            continue
+        try:
+            yield GraphWrite(graph, accept(Statements(lines), graph, iris), owner)
+        except InvalidInput as error:
+            _leave(left, f"{graph}: {error}", {"graph": graph, "reason": str(error)})
+
+
+def _leave(left: list[dict[str, str]], why: str, listed: dict[str, str]) -> None:
+    progress.print(f"left as it is: {why}", style="red", highlight=False, markup=False)
+    left.append(listed)
+
+
+def _written(sink: Sink, writes: Iterator[GraphWrite], output: Output, left: list[dict[str, str]]) -> int:
+    changed = unchanged = 0
     for batch in batched(writes):
         written, refused = write(sink, batch)
         same = sum(each.outcome == "unchanged" for each in written)
         changed, unchanged = changed + len(written) - same, unchanged + same
         for error in refused:
-            progress.print(f"left as it is: {error}", style="red", highlight=False, markup=False)
-            left.append({"graph": error.detail["graph"], "owner": error.detail["owner"]})
+            _leave(left, str(error), {"graph": error.detail["graph"], "owner": error.detail["owner"]})
     if output in (Output.json, Output.jsonld):
         emit_json({"written": changed, "unchanged": unchanged, "left": left})
     progress.print(f"{changed} graphs written, {unchanged} unchanged", highlight=False)
     return PARTLY if left else 0
 
 
-def _graphs(path: Path, syntax: Syntax) -> Iterator[tuple[str, Lines]]:
+def _graphs(path: Path, syntax: Syntax, served: str) -> Iterator[tuple[str, Lines]]:
     """Read a file, or stdin, gzipped or not, as it comes."""
     try:
         with ExitStack() as opened:
             stdin = cast("io.BufferedReader", sys.stdin.buffer)
             stream = stdin if str(path) == "-" else opened.enter_context(path.open("rb"))
             packed = stream.peek(2)[:2] == b"\x1f\x8b"
-            yield from graphs(cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream, syntax)
+            workers = opened.enter_context(closing(WorkerPool()))
+            source = cast("BinaryIO", gzip.GzipFile(fileobj=stream)) if packed else stream
+            yield from graphs(source, syntax, served, Parsers(workers))
     except (OSError, EOFError, zlib.error) as error:
         raise InvalidDocument(f"{path} cannot be read: {error}") from error
 

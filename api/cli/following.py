@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import Base, Cluster, Config, Domain, Form, form_of, settings_of
+from drumlin.api.cli.options import Base, Cluster, Complete, Config, Domain, Form, complete_of, form_of, settings_of
 
 Contexts = Annotated[
     list[str] | None,
@@ -21,6 +21,13 @@ Namespace = Annotated[str | None, typer.Option(help="kubernetes: watch one names
 Selector = Annotated[
     str | None,
     typer.Option(help="kubernetes: watch objects with these labels only: team=shop,tier!=test.", show_default=False),
+]
+
+StrictReady = Annotated[
+    bool,
+    typer.Option(
+        "--strict-ready", help="/readyz is 503 also while a cluster that was read once cannot be followed for a while."
+    ),
 ]
 
 
@@ -46,6 +53,7 @@ def serve(
         ),
     ] = None,
     source: Annotated[str, typer.Option(help="Where manifests come from: none, dump:PATH or kubernetes.")] = "none",
+    complete: Complete = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8080,
     base: Base = None,
@@ -56,26 +64,42 @@ def serve(
     namespace: Namespace = None,
     selector: Selector = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond loopback although there is no authentication.")
+        bool,
+        typer.Option(
+            "--insecure", help="Let everybody do everything, beyond loopback too, as long as there are no tokens."
+        ),
     ] = False,
     export_to: Annotated[
         Path | None,
         typer.Option(help="Directory to export into: drumlin.nq.gz, replaced whole.", show_default=False),
     ] = None,
     export_every: Annotated[str, typer.Option(help="How often, when something was written: 1h, 15m.")] = "1h",
+    strict_ready: StrictReady = False,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of the bearer tokens [default: tokens.json in the store's directory].", show_default=False
+        ),
+    ] = None,
 ) -> None:
     """Serve SPARQL, REST and resolve; with a source, keep the graph equal to the cluster.
 
-    **Examples**: `drumlin serve` · `drumlin serve --store /var/lib/drumlin --source kubernetes --cluster prod` ·
-    `drumlin serve --source dump:cluster.json`
-    """
-    from api.cli import serving
+    Beyond loopback it asks for tokens, which `drumlin token create` makes (docs/access.md).
 
-    settings = settings_of(config, base, cluster, domain, _contexts(context, namespace, selector))
+    A dump is read again when its files change. What it holds is added and updated; what it lacks is removed, without a question, for what
+    `--complete` says that it holds in full.
+
+    **Examples**: `drumlin serve` · `drumlin serve --store /var/lib/drumlin --source kubernetes --cluster prod` ·
+    `drumlin serve --source dump:cluster.json --complete`
+    """
+    from drumlin.api.cli import serving
+
+    contexts = _contexts(context, namespace, selector)
+    settings = settings_of(config, base, cluster, domain, contexts, tokens=tokens, strict_ready=strict_ready or None)
     serving.serve(
         settings,
         store,
-        serving.sources_named(source, settings),
+        serving.sources_named(source, settings, complete_of(complete, settings)),
         host,
         port,
         insecure=insecure,
@@ -94,24 +118,29 @@ def load(
     cluster: Cluster = None,
     domain: Domain = None,
     config: Config = None,
+    complete: Complete = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what --complete removes without a question.")] = False,
     output: Form = "table",
 ) -> None:
     """Load manifests into a store directory (no service needed). Exit code 3 when some objects were rejected.
 
-    What is loaded is taken for the full picture of the kinds that occur in it: entities of these kinds that an earlier load wrote and
-    that are not there any more become tombstones.
+    What is loaded is added and updated; everything else stays. With `--complete`, what earlier loads wrote and the dump lacks becomes
+    tombstones: it is listed first, and nothing is written before a yes.
 
-    **Example**: `kubectl get deploy,sts,pods,nodes -A -o json | drumlin load - --store ./store --cluster prod`
+    **Examples**: `kubectl get deploy,sts,pods,nodes -A -o json | drumlin load - --store ./store --cluster prod` ·
+    `drumlin load cluster.json --store ./store --complete=pods,services/payments`
     """
-    from api.cli import loading
+    from drumlin.api.cli import loading
 
     form = form_of(output)
-    raise typer.Exit(loading.load(settings_of(config, base, cluster, domain), paths, store, form))
+    settings = settings_of(config, base, cluster, domain)
+    raise typer.Exit(loading.load(settings, paths, store, form, complete_of(complete, settings), yes=yes))
 
 
 def follow(
     source: Annotated[str, typer.Argument(help="kubernetes, or dump:PATH.")],
     to: Annotated[str, typer.Option(help="Address of the service that keeps the graph.")],
+    complete: Complete = None,
     base: Base = None,
     cluster: Cluster = None,
     domain: Domain = None,
@@ -122,7 +151,8 @@ def follow(
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with a bearer token for the proxy in front of the service, read for each request.",
+            envvar="DRUMLIN_TOKEN_FILE",
+            help="File with the bearer token for the service, or a proxy in front of it, read for each request.",
             show_default=False,
         ),
     ] = None,
@@ -138,18 +168,24 @@ def follow(
     metrics_host: Annotated[
         str | None, typer.Option(help="Address for them [default: 127.0.0.1].", show_default=False)
     ] = None,
+    strict_ready: StrictReady = False,
 ) -> None:
     """Export a cluster into a service over REST, from a process of its own. A service that is away for a while is waited for.
 
+    A dump is read once. `--complete` says what it holds in full; what it lacks of that is removed, without a question.
+
     **Example**: `drumlin follow kubernetes --to http://drumlin.monitoring:8080 --cluster prod --metrics-port 9090`
     """
-    from api.cli import serving
+    from drumlin.api.cli import serving
 
     contexts = _contexts(context, namespace, selector)
     asked = {"port": metrics_port, "host": metrics_host}
     metrics = {name: value for name, value in asked.items() if value is not None}
-    settings = settings_of(config, base, cluster, domain, contexts, metrics=metrics or None)
-    serving.follow(settings, serving.sources_named(source, settings), to, token_file)
+    settings = settings_of(
+        config, base, cluster, domain, contexts, metrics=metrics or None, strict_ready=strict_ready or None
+    )
+    sources = serving.sources_named(source, settings, complete_of(complete, settings))
+    serving.follow(settings, sources, to, token_file)
 
 
 def rbac(
@@ -164,7 +200,7 @@ def rbac(
 
     **Examples**: `drumlin rbac --config drumlin.toml | kubectl apply -f -` · `drumlin rbac --namespace shop | kubectl apply -f -`
     """
-    from exporters.kubernetes.mappings import kinds_of
-    from exporters.kubernetes.rbac import manifests
+    from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+    from drumlin.exporters.kubernetes.rbac import manifests
 
     print(manifests(kinds_of(settings_of(config, None, None, None)), account, namespace), end="")

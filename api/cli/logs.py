@@ -9,6 +9,14 @@ from typing import Any
 import structlog
 
 
+class ForeignLogs(logging.Handler):
+    """Passes what libraries log on as events, so that nothing stands beside the log in another form."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log one record: its message, never the values of a traceback."""
+        structlog.get_logger().log(record.levelno, "library_log", logger=record.name, message=record.getMessage())
+
+
 def configure_logging(level: int = logging.INFO) -> None:
     """Log events with key-values to stderr: readable on a terminal, JSON elsewhere."""
     terminal = sys.stderr.isatty()
@@ -28,3 +36,4 @@ def configure_logging(level: int = logging.INFO) -> None:
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),  # a line at a time, whoever else writes
     )
+    logging.basicConfig(level=logging.WARNING, handlers=[ForeignLogs()], force=True)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from api.cli import asking, finding, following, measuring, operations, updates, whole
-from kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable
+from drumlin.api.cli import following, operations, query_cli, search_cli, store_cli, telemetry_cli, token_cli, updates
+from drumlin.api.cli.options import Command, with_token
+from drumlin.kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable, StoreFull, WrongUsage
 
 app = typer.Typer(
     name="drumlin",
@@ -29,8 +30,26 @@ def main() -> None:
     try:
         _run()
     except BrokenPipeError:  # `drumlin dump | head` ends quietly, but no SIGPIPE: a reader's end would be the service's
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_stdout()
         sys.exit(1)
+    except OSError as error:
+        from drumlin.kg.store.embedded.wal import is_full
+
+        if not is_full(error):
+            raise
+        _give_up_stdout()
+        _tell(
+            StoreFull(
+                f"the result cannot be written whole: {error.strerror}",
+                hint="make room on its disk; what is there is a part",
+            )
+        )
+        sys.exit(1)
+
+
+def _give_up_stdout() -> None:
+    """Lead what is still to be written nowhere: it would fail again at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> None:
@@ -44,15 +63,20 @@ def _run() -> None:
 
 
 def _tell(error: DrumlinError) -> None:
+    from drumlin.api.cli.output import visible
+
     lines = [f"drumlin: {error}"]
     if isinstance(error, ShapeViolation):
         lines += [f"  also: {violation.message}" for violation in error.violations[1:]]
     if error.hint:
         lines.append(f"  hint: {error.hint}")
-    sys.stderr.write("\n".join(lines) + "\n")  # in one, as threads may log meanwhile
+    text = "\n".join(lines)
+    sys.stderr.write((visible(text) if sys.stderr.isatty() else text) + "\n")  # in one, as threads may log meanwhile
 
 
 def _exit_code(error: DrumlinError) -> int:
+    if isinstance(error, WrongUsage):
+        return 2
     if isinstance(error, ResourceNotFound):
         return 4
     return 5 if isinstance(error, SourceUnavailable) else 1
@@ -64,11 +88,14 @@ def demo(
     ] = False,
     port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.", min=0, max=65535)] = 8080,
     days: Annotated[int, typer.Option(help="Days of generated history.", min=1, max=60)] = 14,
+    system: Annotated[
+        Literal["edge", "kuscia"], typer.Option(help="An edge cluster, or a Kuscia network of two domains.")
+    ] = "edge",
 ) -> None:
     """Show the whole path on a sample cluster: graph → SPARQL → PromQL → series, with a real Prometheus where there is one."""
-    from api.demo import run
+    from drumlin.api.demo import run
 
-    raise typer.Exit(run.demo(once=once, port=port, days=days))
+    raise typer.Exit(run.demo(once=once, port=port, days=days, system=system))
 
 
 def version() -> None:
@@ -83,28 +110,34 @@ for command in (
     following.load,
     following.follow,
     following.rbac,
-    asking.get,
-    asking.sparql,
-    asking.query,
-    measuring.resolve,
-    measuring.history,
-    measuring.logs,
-    measuring.datasources,
-    measuring.forecast,
-    whole.audit,
-    whole.dump,
-    whole.import_,
+    query_cli.get,
+    query_cli.sparql,
+    query_cli.query,
+    query_cli.lineage,
+    query_cli.why,
+    telemetry_cli.resolve,
+    telemetry_cli.history,
+    telemetry_cli.values,
+    telemetry_cli.alerts,
+    telemetry_cli.logs,
+    telemetry_cli.datasources,
+    telemetry_cli.forecast,
+    store_cli.audit,
+    store_cli.dump,
+    store_cli.import_,
     demo,
     operations.backup,
     operations.restore,
     operations.check,
+    operations.repair,
     operations.optimize,
     updates.update,
-    finding.search,
-    finding.events,
+    search_cli.search,
+    search_cli.events,
     version,
 ):
-    app.command("import" if command is whole.import_ else None)(command)
+    app.command("import" if command is store_cli.import_ else None, cls=Command)(with_token(command))
+app.add_typer(token_cli.app, name="token")
 
 
 if __name__ == "__main__":

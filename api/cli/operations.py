@@ -1,4 +1,4 @@
-"""``drumlin backup``, ``restore``, ``check``, ``optimize``: of a service that runs, or of a store directory that no process has open."""
+"""``drumlin backup``, ``restore``, ``check``, ``optimize``, ``repair``: of a service that runs, or of a store that no process has open."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.options import Url, one_of
-from kg.errors import InvalidInput, StoreUnavailable
+from drumlin.api.cli.options import Url, one_of
+from drumlin.kg.errors import InvalidInput, StoreUnavailable
 
 Offline = Annotated[
     Path | None,
@@ -33,8 +33,8 @@ def backup(
 
     **Examples**: `drumlin backup /backups/monday` · `drumlin backup /backups/monday --store /var/lib/drumlin`
     """
-    from api.assembly import now
-    from kg.store import backups
+    from drumlin.api.bootstrap import now
+    from drumlin.kg.store.embedded import backups
 
     _form(output)
     with backups.filling(folder) as made:
@@ -49,12 +49,12 @@ def backup(
 
 def _fetch(url: str | None, folder: Path) -> None:
     """Unpack the backup that a service streams."""
-    import kg
-    from kg.client import calls
-    from kg.client.incoming import file_of
+    import drumlin
+    from drumlin.kg.client import calls
+    from drumlin.kg.client.download import file_of
 
     _quiet()
-    with kg.connect(url) as client:
+    with drumlin.connect(url) as client:
         chunks = client.stream(calls.backup())
         try:
             with tarfile.open(fileobj=file_of(chunks), mode="r|") as tar:
@@ -72,7 +72,7 @@ def restore(
 
     **Example**: `drumlin restore /backups/monday --store /var/lib/drumlin-new`
     """
-    from kg.store import backups
+    from drumlin.kg.store.embedded import backups
 
     _form(output)
     _quiet()
@@ -82,16 +82,16 @@ def restore(
 def check(url: Url = None, store: Offline = None, output: Form = "table") -> None:
     """Read a whole store and hold quads, records and change log against each other. Exit code 1 when something is wrong.
 
-    Links to entities that have no graph are told and are not wrong: objects refer to what is not exported, or is gone.
+    Links to entities that have no graph are reported and are not wrong: objects refer to what is not exported, or is gone.
 
     **Example**: `drumlin check -o json`
     """
     import msgspec
 
-    import kg
-    from api.cli.output import emit_json, emit_table
-    from kg.checking import check as checked
-    from kg.iris import Iris
+    import drumlin
+    from drumlin.api.cli.output import emit_json, emit_table
+    from drumlin.kg.model.iris import Iris
+    from drumlin.kg.store.embedded.consistency import check as checked
 
     _form(output)
     if store is not None:
@@ -99,7 +99,7 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
             found = checked(snapshot, Iris(base))
             report = {"whole": found.whole, **msgspec.to_builtins(found)}
     else:
-        with kg.connect(url) as client:
+        with drumlin.connect(url) as client:
             report = client.check()
     if output == "json":
         emit_json(report)
@@ -112,13 +112,68 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
     raise typer.Exit(0 if report["whole"] else 1)
 
 
+def repair(
+    store: Annotated[Path, typer.Argument(help="Directory of the store; no service may have it open.")],
+    output: Form = "table",
+) -> None:
+    """Keep what is provably whole of a damaged store, list what is lost, and make the rest anew. Nothing is destroyed.
+
+    A graph is whole when its text has the digest that is recorded of it. A whole change log stays as it is; of a damaged one a new log is
+    made, which begins a history of its own: followers read everything anew. The engine and the search index are made from the log. What was
+    replaced is in the store's subdirectory `damaged-TIME`, and can be removed once nobody misses anything. What left no trace in any file
+    cannot be listed: where there is a backup of the same day, restore it instead.
+
+    Exit code 0: nothing is lost · 3: repaired, and what is lost or in doubt is listed · 1: nothing was done, because nothing can be kept,
+    the disk is full or a service has the store open.
+
+    **Examples**: `drumlin repair /var/lib/drumlin` · `drumlin repair /var/lib/drumlin -o json | jq .lost`
+    """
+    import msgspec
+
+    from drumlin.api.access.tokens import FILE, TokenFile
+    from drumlin.api.bootstrap import now
+    from drumlin.api.cli.output import emit_json, rebuilding
+    from drumlin.kg.search.schema import recorded
+    from drumlin.kg.store.embedded.repairing import repair as repaired
+
+    _form(output)
+    _quiet()
+    with rebuilding() as shown:
+        report = repaired(store, now, shown, lambda: recorded(store / "search.sqlite"))
+    tokens, damaged = TokenFile(store / FILE).salvage()
+    if damaged:
+        report.damage[FILE] = f"{tokens} whole tokens are left" if tokens else "no whole token is left: make new ones"
+    whole = report.whole and not damaged
+    if output == "json":
+        emit_json({"whole": whole, "tokens": tokens, **msgspec.to_builtins(report)})
+    else:
+        _tell_repair(report, tokens)
+    raise typer.Exit(0 if whole else 3)
+
+
+def _tell_repair(report: Any, tokens: int) -> None:
+    from drumlin.api.cli.output import emit_table
+
+    rows = [(f"damaged: {name}", why) for name, why in report.damage.items()]
+    rows += [("graphs", f"{report.graphs:,}"), ("quads", f"{report.quads:,}"), ("archived runs", f"{report.runs:,}")]
+    rows += [("tokens", f"{tokens:,}"), ("generation", f"{report.last:,}, and changes from {report.first:,} on")]
+    rows += [("lost", f"{each.graph}: {each.why}") for each in report.lost]
+    rows += [("in doubt", f"{graph}: {why}") for graph, why in report.unsure.items()]
+    rows += [("lost changes", f"of generations {first:,} to {last:,}") for first, last in report.missing]
+    if report.runs_lost:
+        rows.append(("lost", "archived runs"))
+    if report.aside:
+        rows.append(("replaced files", report.aside))
+    emit_table(("what", "found"), rows)
+
+
 def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> None:
     """Merge a store's files: queries are faster after many writes, and room is given back.
 
     **Example**: `drumlin optimize`
     """
-    import kg
-    from api.cli.output import emit_json, emit_table
+    import drumlin
+    from drumlin.api.cli.output import emit_json, emit_table
 
     _form(output)
     if store is not None:
@@ -127,7 +182,7 @@ def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> 
             opened.optimize()
             report = {"before": before, "after": opened.stored_bytes()}
     else:
-        with kg.connect(url) as client:
+        with drumlin.connect(url) as client:
             report = client.optimize()
     if output == "json":
         emit_json(report)
@@ -142,21 +197,27 @@ def _form(output: str) -> None:
 @contextmanager
 def _opened(directory: Path) -> Iterator[tuple[Any, str]]:
     """Open a store that is there, with the base that it was made under."""
-    from kg.store.embedded import EmbeddedStore
+    from drumlin.api.cli.output import rebuilding
+    from drumlin.kg.store.embedded.opening import is_store
+    from drumlin.kg.store.embedded.store import EmbeddedStore
 
     _quiet()
-    try:
-        base = (directory / "base").read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise InvalidInput(f"{directory} holds no store", hint="name the directory given to serve or load") from error
-    with closing(EmbeddedStore(directory)) as store:
+    if not is_store(directory):
+        raise InvalidInput(f"{directory} holds no store", hint="name the directory given to serve or load")
+    with rebuilding() as shown:
+        opened = EmbeddedStore(directory, progress=shown)
+    with closing(opened) as store:
+        if (base := store.base) is None:
+            raise InvalidInput(
+                f"{directory} does not say below which base its names are", hint="serve it once with --base"
+            )
         yield store, base
 
 
 def _tell_note(note: Any, output: str) -> None:
     import msgspec
 
-    from api.cli.output import emit_json, emit_table
+    from drumlin.api.cli.output import emit_json, emit_table
 
     if output == "json":
         emit_json(msgspec.to_builtins(note))
@@ -168,7 +229,7 @@ def _tell_note(note: Any, output: str) -> None:
 
 
 def _quiet() -> None:
-    """Let errors alone be logged: what was done is told as the result."""
-    from api.cli.logs import configure_logging
+    """Let errors alone be logged: what was done is reported as the result."""
+    from drumlin.api.cli.logs import configure_logging
 
     configure_logging(logging.ERROR)

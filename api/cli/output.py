@@ -4,16 +4,44 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
-progress = Console(stderr=True)
+if TYPE_CHECKING:
+    from drumlin.kg.store.embedded.rebuilding import Progress
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""What moves a terminal's cursor, begins an escape sequence (ESC, CSI, OSC), or turns the direction of text; not tab and line feed."""
+
+
+def visible(text: str) -> str:
+    r"""Write control characters as ``\u001b``: names, labels and log lines come from others, and may not command a terminal.
+
+    Inside a JSON string the result means the same. ECMA-48: https://ecma-international.org/publications-and-standards/standards/ecma-48/
+    """
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class _Notes(Console):
+    """Notes and progress on stderr: plain text, without markup."""
+
+    def print(self, *objects: Any, **more: Any) -> None:
+        """Print; on a terminal, control characters are made visible."""
+        super().print(
+            *(visible(each) if isinstance(each, str) and self.is_terminal else each for each in objects), **more
+        )
+
+
+progress = _Notes(stderr=True, markup=False)
 
 
 class Output(StrEnum):
@@ -25,9 +53,27 @@ class Output(StrEnum):
     csv = "csv"
 
 
+@contextmanager
+def rebuilding() -> Iterator[Progress]:
+    """Have what shows how far a store's engine is built anew, should that be needed: a bar on a terminal, else a line at the end."""
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("rebuilding quads/"), BarColumn(), MofNCompleteColumn(), TextColumn("graphs"))
+    with Bars(*columns, TimeRemainingColumn(), console=progress, transient=progress.is_terminal) as bars:
+
+        def show(done: int, total: int) -> None:
+            task = bars.task_ids[0] if bars.task_ids else bars.add_task("", total=total)
+            bars.update(task, completed=done)
+
+        yield show
+
+
 def emit(text: str | bytes) -> None:
-    """Write a result to stdout as it is."""
+    """Write a result to stdout: as it is, but for control characters where stdout is a terminal."""
     data = text.encode() if isinstance(text, str) else text
+    if sys.stdout.isatty():
+        data = visible(data.decode(errors="replace")).encode()
     sys.stdout.buffer.write(data)
     if data and not data.endswith(b"\n"):
         sys.stdout.buffer.write(b"\n")
@@ -58,9 +104,10 @@ def emit_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
     terminal = sys.stdout.isatty()
+    for row in rows:
+        cells = ("" if cell is None else str(cell) for cell in row)
+        table.add_row(*(Text(visible(each) if terminal else each) for each in cells))
     console = Console(highlight=False, soft_wrap=not terminal, width=None if terminal else 10_000)
     with console.capture() as text:
         console.print(table)

@@ -5,57 +5,78 @@ from __future__ import annotations
 import asyncio
 import gc
 import ipaddress
+import os
 import resource
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from api.cli.logs import configure_logging
-from api.listening import cannot_listen
-from kg.errors import InvalidSettings, StoreUnavailable
-from kg.settings import Settings
+from drumlin.api.access import tokens
+from drumlin.api.access.tokens import TokenFile
+from drumlin.api.cli.logs import configure_logging
+from drumlin.api.http.tcp_info import cannot_listen
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import InvalidSettings, StoreUnavailable, WrongUsage
+from drumlin.kg.processes import limit_arenas
 
 log = structlog.get_logger()
 
 LOOPBACK = ("localhost",)
 _AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
+_ARENAS = 2  # of the allocator; by default each thread may have one, and memory grows by what they keep
+HEAD_MILLISECONDS = 10_000
+"""Milliseconds in which the head of a request must have come."""
+FINISH_SECONDS, CUT_SECONDS, EXIT_SECONDS = 4.0, 2.0, 9.0
+"""Seconds after a signal in which requests may finish, those that were cut may say so, and the process ends in any case."""
 AT_ONCE = 4096
 """Connections that the server has at once; the rest waits. Idle ones end after 30 s. Each subscriber of ``/events`` has one: far fewer."""
 
 
-def sources_named(name: str, settings: Settings) -> dict[str, Any]:
-    """Return the sources that ``none``, ``dump:PATH`` or ``kubernetes`` means, by cluster; raises ``InvalidSettings``."""
-    from api.assembly import now
-    from exporters.kubernetes.mappings import kinds_of
+def sources_named(name: str, settings: Settings, complete: Any) -> dict[str, Any]:
+    """Return the sources that ``none``, ``dump:PATH`` or ``kubernetes`` means, by cluster.
 
+    Raises ``InvalidSettings``, and ``SourceUnavailable`` for a path that does not exist or a kubeconfig that leads nowhere.
+    ``complete`` is what a dump holds in full (``exporters.pipeline.completeness``); ``WrongUsage`` is raised when it is said of another
+    source.
+    """
+    from drumlin.api.bootstrap import now
+    from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+
+    if complete and not name.startswith("dump:"):
+        raise WrongUsage(f"--complete is for dumps, not for source {name!r}", hint="say dump:PATH, or leave it out")
     if name == "none":
         return {}
     if name.startswith("dump:"):
-        from exporters.dump import DumpSource
+        from drumlin.exporters.kubectl.dump import DumpSource
 
-        return {settings.cluster: DumpSource([name.removeprefix("dump:")], kinds_of(settings), clock=now)}
+        dump = DumpSource([name.removeprefix("dump:")], kinds_of(settings), clock=now, complete=complete)
+        dump.check_paths()
+        return {settings.cluster: dump}
     if name == "kubernetes":
-        from exporters.kubernetes.access import Access
-        from exporters.kubernetes.informer import KubernetesSource
+        from drumlin.exporters.kubernetes.access import ApiServer
+        from drumlin.exporters.kubernetes.informer import KubernetesSource, Timing
 
         kinds = kinds_of(settings)
         return {
             cluster: KubernetesSource(
-                Access.connect(context=each.name),
+                ApiServer.connect(context=each.name),
                 kinds,
                 cluster,
                 namespace=each.namespace,
                 label_selector=each.label_selector,
+                timing=Timing.relisting(settings.relist_minutes),
             )
             for cluster, each in settings.clusters.items()
         }
@@ -69,6 +90,14 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _has_tokens(settings: Settings, store: str | None) -> bool:
+    """Return whether a token would be accepted by a service with these settings."""
+    path = settings.tokens
+    if path is None and store is not None and not store.startswith("sparql+"):
+        path = Path(store) / tokens.FILE
+    return path is not None and bool(TokenFile(path).active())
 
 
 def listening_address(host: str, port: int) -> int:
@@ -94,17 +123,21 @@ def serve(
     export_to: Path | None = None,
     export_every: str = "1h",
 ) -> None:
-    """Serve until interrupted. Beyond loopback only with ``insecure``: there is no authentication yet."""
-    from api.assembly import assemble
-    from kg.telemetry.durations import parse_duration
+    """Serve until interrupted. Beyond loopback only with tokens, or where the operator sets what callers may do without them.
+
+    Raises ``SourceRefused`` when a source refuses our credentials at the first contact.
+    """
+    from drumlin.api.bootstrap import assemble
+    from drumlin.kg.telemetry.durations import parse_duration
 
     every = parse_duration(export_every)
 
-    if not insecure and not _is_loopback(host):
+    if not insecure and settings.anonymous is None and not _is_loopback(host) and not _has_tokens(settings, store):
         raise InvalidSettings(
-            f"{host} is reachable from other machines, and there is no authentication",
-            hint="put an authenticating proxy in front and listen on 127.0.0.1, or say --insecure",
+            f"{host} is reachable from other machines, and there are no tokens",
+            hint=f"make one: drumlin token create admin --role admin --store {store or 'DIR'}; or set anonymous, or say --insecure",
         )
+    limit_arenas(_ARENAS)
     configure_logging()
     port = listening_address(host, port)
     parts = assemble(settings, directory=store, source=sources)
@@ -117,15 +150,18 @@ def serve(
         sys.stderr.write(f"Drumlin at http://{shown}:{port}\n")
 
     try:
-        run_server(parts, host, port, listening=announce)
+        run_server(parts, host, port, listening=announce, insecure=insecure)
     finally:
         parts.close()
+    for each in parts.exporting:
+        if each.refused:
+            raise each.refused
 
 
 def _exporting_files(parts: Any, directory: Path, every: timedelta) -> Any:
     """Begin to export into a directory; what is open is closed when that cannot be."""
-    from exporters.files import Files
-    from kg.rdf import NQUADS
+    from drumlin.exporters.kubectl.files import Files
+    from drumlin.kg.rdf.syntax import NQUADS
 
     try:
         files = Files(parts.store, parts.iris, directory, NQUADS, every)
@@ -137,52 +173,95 @@ def _exporting_files(parts: Any, directory: Path, every: timedelta) -> Any:
 
 
 def run_server(
-    parts: Any, host: str, port: int, stop: threading.Event | None = None, listening: Callable[[], None] | None = None
+    parts: Any,
+    host: str,
+    port: int,
+    stop: threading.Event | None = None,
+    listening: Callable[[], None] | None = None,
+    *,
+    insecure: bool = False,
 ) -> None:
     """Run the HTTP server in this thread until a signal, or until ``stop`` is set; ``listening`` is called once it answers."""
     import uvloop
     from granian.constants import HTTPModes, Interfaces
+    from granian.http import HTTP1Settings
     from granian.log import LogLevels
     from granian.server.embed import Server
 
-    from api.app import create_app
+    from drumlin.api.app import create_app
+    from drumlin.api.edge.connection_guard import ConnectionGuard
 
+    app = create_app(parts, host, insecure=insecure)
+    guard = ConnectionGuard(parts.settings.connections_per_address, parts.settings.proxies)
     server = Server(
-        create_app(parts),
+        app,
         address=host,
         port=port,
         interface=Interfaces.ASGI,
         http=HTTPModes.http1,
+        http1_settings=HTTP1Settings(header_read_timeout=HEAD_MILLISECONDS),
         log_level=LogLevels.error,
         websockets=False,
         backlog=1024,
         backpressure=AT_ONCE,
     )
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        ending = asyncio.Event()
-        if threading.current_thread() is threading.main_thread():
-            for each in (signal.SIGINT, signal.SIGTERM):
-                loop.add_signal_handler(each, ending.set)
-        serving = asyncio.create_task(server.serve())
-        waiting = [serving, asyncio.create_task(ending.wait())]
-        if listening:
-            announcing = asyncio.create_task(_announce(host, port, listening))
-            announcing.add_done_callback(lambda task: task.cancelled() or task.result())
-        if stop is not None:
-            waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.to_thread(parts.feed.stop)  # subscribers first: the server waits for open answers
-        if not serving.done():
-            server.stop()  # type: ignore[no-untyped-call]  # granian has no types
-        await serving
-        for task in waiting:
-            task.cancel()
-
+    guarding = [guard.watch(), app.watch_access()]
+    if listening:
+        guarding.append(_announce(host, port, listening))
     _collect_seldom()
     _allow_descriptors()
-    uvloop.run(run())
+    uvloop.run(_serve_until_ended(server, app, parts, guarding, stop))
+
+
+async def _serve_until_ended(
+    server: Any, app: Any, parts: Any, guarding: Sequence[Coroutine[Any, Any, None]], stop: threading.Event | None
+) -> None:
+    """Serve until a signal, ``stop``, or the server's own end; then let requests finish, and cut what is left in time."""
+    guards = [asyncio.create_task(each) for each in guarding]
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+    if threading.current_thread() is threading.main_thread():
+        for each in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(each, ending.set)
+    for each in parts.exporting:
+        each.when_refused(partial(_wake, loop, ending))
+    serving = asyncio.create_task(server.serve())
+    waiting = [serving, asyncio.create_task(ending.wait())]
+    if stop is not None:
+        waiting.append(asyncio.create_task(asyncio.to_thread(stop.wait)))
+    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    parts.ending.set()  # not ready any more
+    if stop is None:
+        _exit_in_time()
+    await asyncio.to_thread(parts.feed.stop)  # subscribers first: the server waits for open answers
+    if not serving.done():
+        server.stop()
+    done, _ = await asyncio.wait([serving], timeout=FINISH_SECONDS)
+    if not done:
+        log.warning("requests_cut", requests=app.cut())
+        await asyncio.wait([serving], timeout=CUT_SECONDS)
+    for task in (*waiting, *guards):
+        task.cancel()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, ending: asyncio.Event) -> None:
+    """End the service from another thread."""
+    with suppress(RuntimeError):  # the loop has ended already
+        loop.call_soon_threadsafe(ending.set)
+
+
+def _exit_in_time() -> None:
+    """Let the process end in time whatever a thread still waits for: all that was acknowledged is on disk."""
+
+    def end() -> None:
+        log.warning("exit_forced", seconds=EXIT_SECONDS)
+        sys.stderr.flush()
+        os._exit(0)  # its documented name
+
+    timer = threading.Timer(EXIT_SECONDS, end)
+    timer.daemon = True
+    timer.start()
 
 
 def _allow_descriptors() -> None:
@@ -218,15 +297,15 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
 
     A service that cannot be written to is waited for, once it has answered; then its graph is compared and what is missing written.
     """
-    from api.assembly import configured, now
-    from api.exporting import Exporter
-    from api.probes import telling
-    from exporters.kubernetes.mappings import kinds_of
-    from exporters.pipeline import Pipeline
-    from exporters.remote import MOST, RemoteSink
-    from kg.client import Client
-    from kg.iris import Iris
-    from kg.telemetry.templates import Catalogue
+    from drumlin.api.bootstrap import configured, now
+    from drumlin.api.exporting import Exporter
+    from drumlin.api.probes import telling
+    from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+    from drumlin.exporters.pipeline.pipeline import Pipeline
+    from drumlin.exporters.remote import MOST, RemoteSink
+    from drumlin.kg.client import Client
+    from drumlin.kg.model.iris import Iris
+    from drumlin.kg.telemetry.templates import TemplateCatalogue
 
     if not sources:
         raise InvalidSettings("there is nothing to follow in source 'none'", hint="drumlin follow kubernetes --to URL")
@@ -238,10 +317,12 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, lambda *_: stop.set())
         sink = RemoteSink(client, settings.base)
-        catalogue, known = Catalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
+        catalogue, known = TemplateCatalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
         for cluster, source in sources.items():
             own, home = settings.of_cluster(cluster), cluster == settings.cluster
-            pipeline = Pipeline(sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home)
+            pipeline = Pipeline(
+                sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home, follower=True
+            )
             exporters.append(Exporter(pipeline, source))
         with ThreadPoolExecutor(len(sources), thread_name_prefix="follow") as threads:
             running = [threads.submit(_run_on, each, stop) for each in exporters]

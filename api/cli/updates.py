@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from api.cli.options import Url
-from kg.errors import InvalidInput
+from drumlin.api.cli.options import Url
+from drumlin.kg.errors import InvalidInput
 
 
 def update(
@@ -23,9 +23,9 @@ def update(
 
     **Examples**: `drumlin update rename.ru` · `echo 'CLEAR GRAPH <http://example.org/g>' | drumlin update -`
     """
-    import kg
+    import drumlin
 
-    with kg.connect(url) as client:
+    with drumlin.connect(url) as client:
         print(client.update(_read(file), seconds=timeout))
 
 

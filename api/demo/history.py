@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from api.demo import sample
+from drumlin.api.demo import sample
 
 STEP = 300
 """Seconds between samples."""

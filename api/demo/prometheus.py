@@ -19,13 +19,14 @@ from typing import NamedTuple, Self
 
 import structlog
 
-from kg.errors import SourceUnavailable
+from drumlin.kg.errors import SourceUnavailable
 
 _log = structlog.get_logger()
 
 PACKAGES = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
+    "prometheus-alertmanager": "prometheus-alertmanager",
     "prometheus-node-exporter": "prometheus-node-exporter",
     "influxd": "influxdb",
     "victoria-metrics": "victoria-metrics",
@@ -84,7 +85,7 @@ def backfill(openmetrics: Path, directory: Path) -> None:
         )
 
 
-class Target(NamedTuple):
+class ScrapeTarget(NamedTuple):
     """What is scraped: host:port, and labels that its series get (``instance``)."""
 
     address: str
@@ -124,7 +125,7 @@ class Server:
 def start_prometheus(
     directory: Path,
     *,
-    targets: Mapping[str, Target] | None = None,
+    targets: Mapping[str, ScrapeTarget] | None = None,
     scrape_interval: str = "15s",
     arguments: Sequence[str] = (),
 ) -> Server:

@@ -16,29 +16,27 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from rich.console import Console
 
-import kg
-from api.assembly import assemble, now
-from api.cli.output import emit_table
-from api.cli.serving import listening_address, run_server
-from api.demo import history, prometheus, sample
-from exporters.dump import DumpSource
-from exporters.kubernetes.kinds import KINDS
-from kg.client import Client
-from kg.errors import DrumlinError
-from kg.servers import DatasourceSettings
-from kg.settings import DomainSettings, Settings
+import drumlin
+from drumlin.api.bootstrap import assemble, now
+from drumlin.api.cli.output import emit_table
+from drumlin.api.cli.serving import listening_address, run_server
+from drumlin.api.demo import history, kuscia_network, prometheus, sample
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.kg.client import Client
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.config.settings import DomainSettings, Settings
+from drumlin.kg.errors import DrumlinError
 
 WORKLOAD = f"{sample.CLUSTER}/payments/deployment/checkout"
 METRIC = "cpu_usage"
 LIVE_SCRAPE = "1s"
-_NEWEST_LEFT_OUT = timedelta(hours=3)  # Prometheus itself writes the newest blocks
 _LIVE_SECONDS = 45.0
 
 COUNTS = """PREFIX : <https://w3id.org/drumlin/ns#>
@@ -61,17 +59,16 @@ class Demo:
         out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]", soft_wrap=True)
 
 
-def demo(*, once: bool, port: int, days: int) -> int:
+System = Literal["edge", "kuscia"]
+
+
+def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
     """Run the demo and return its exit code: 1 when a step gave no real result and ``once`` was asked for."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     show = Demo(days)
     directory = Path(tempfile.mkdtemp(prefix="drumlin-demo-"))
     try:
-        with _telemetry(show, directory) as url, _service(show, directory, url, port) as client:
-            _graph(show, client)
-            _series(show, client, fetch=url is not None)
-            if not once:
-                _keep_serving(client)
+        (_kuscia if system == "kuscia" else _edge)(show, directory, port, once=once)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for each in show.missing:
@@ -79,6 +76,41 @@ def demo(*, once: bool, port: int, days: int) -> int:
     if once and not show.missing:
         out.print("\nevery step gave real results")
     return 1 if once and show.missing else 0
+
+
+def _edge(show: Demo, directory: Path, port: int, *, once: bool) -> None:
+    with _telemetry(show, directory) as url, _sample_service(show, directory, url, port) as client:
+        _graph(show, client)
+        _series(show, client, fetch=url is not None)
+        if not once:
+            _keep_serving(client, f"{WORKLOAD} -u {client.url}", f"history {WORKLOAD} {METRIC} --last 7d")
+
+
+def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
+    with kuscia_network.telemetry(directory) as url:
+        port = listening_address("127.0.0.1", port)
+        settings = kuscia_network.settings(url, port)
+        source = kuscia_network.source(directory / "cluster", settings)
+        with _service(directory, settings, source, port) as client:
+            _graph(show, client)
+            show.say("How is each domain?")
+            if not kuscia_network.board(client):
+                show.missing.append("the board of domains is empty")
+            if url is None:
+                show.missing.append("figures of routes, since Prometheus is not installed: apt-get install prometheus")
+            else:
+                show.say("Each route's own figures, resolved and fetched")
+                if len(set(kuscia_network.routes(client).values())) < 8:
+                    show.missing.append("the figures of both routes")
+            show.say("Why did job-fraud fail?")
+            if not kuscia_network.cause(client):
+                show.missing.append("the cause of the failure")
+            if not once:
+                _keep_serving(
+                    client,
+                    f"{kuscia_network.FAILED} -u {client.url}",
+                    f"query why-failed -p work={kuscia_network.FAILED}",
+                )
 
 
 @contextmanager
@@ -91,7 +123,7 @@ def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
     home = directory / "prometheus"
     home.mkdir()
     text = directory / "history.om"
-    end = int((now() - _NEWEST_LEFT_OUT).timestamp()) // history.STEP * history.STEP
+    end = int(now().timestamp()) // history.STEP * history.STEP
     with out.status(f"generating {show.days} days of history …"):
         count = history.write_history(text, start=end - show.days * 86_400, end=end)
         prometheus.backfill(text, home)
@@ -105,7 +137,7 @@ def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
 
 
 @contextmanager
-def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.Target]]:
+def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.ScrapeTarget]]:
     if not prometheus.find_binary("prometheus-node-exporter"):
         show.missing.append(
             "live series, since node-exporter is not installed: apt-get install prometheus-node-exporter"
@@ -114,22 +146,28 @@ def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.Targ
         return
     with prometheus.start_node_exporter(home) as exporter:
         target = f"127.0.0.1:{exporter.port}"
-        yield {"node-exporter": prometheus.Target(target, {"instance": sample.THIS_MACHINE})}
+        yield {"node-exporter": prometheus.ScrapeTarget(target, {"instance": sample.THIS_MACHINE})}
 
 
 @contextmanager
-def _service(show: Demo, directory: Path, url: str | None, port: int) -> Iterator[Client]:
+def _sample_service(show: Demo, directory: Path, url: str | None, port: int) -> Iterator[Client]:
     """Load the sample into a fresh store and serve it; yield a client."""
     cluster = directory / "cluster"
     sample.write_sample(cluster, days=show.days, now=now())
     port = listening_address("127.0.0.1", port)
-    source = DumpSource([cluster], KINDS, clock=now)
-    parts = assemble(_settings(url, port), directory=directory / "store", source=source)
+    with _service(directory, _settings(url, port), DumpSource([cluster], KINDS, clock=now), port) as client:
+        yield client
+
+
+@contextmanager
+def _service(directory: Path, settings: Settings, source: DumpSource, port: int) -> Iterator[Client]:
+    """Load a dump into a fresh store and serve it; yield a client."""
+    parts = assemble(settings, directory=directory / "store", source=source)
     stop = threading.Event()
     server = threading.Thread(target=run_server, args=(parts, "127.0.0.1", port, stop), name="http")
     server.start()
     try:
-        with kg.connect(f"http://127.0.0.1:{port}") as client:
+        with drumlin.connect(f"http://127.0.0.1:{port}") as client:
             _until(lambda: _ready(client), 60, "the service did not become ready")
             yield client
     finally:
@@ -236,12 +274,10 @@ def _live(show: Demo, client: Client) -> None:
     show.say(f"And live, from this machine's node-exporter: {found[-1] / 1e9:.2f} GB of memory in use")
 
 
-def _keep_serving(client: Client) -> None:
+def _keep_serving(client: Client, entity: str, question: str) -> None:
     out.print(f"\nOpen [bold]{client.url}[/bold], or ask in another terminal:")
-    out.print(
-        f"  drumlin get {WORKLOAD} -u {client.url}\n  drumlin history {WORKLOAD} {METRIC} --last 7d -u {client.url}",
-        soft_wrap=True,
-    )
+    out.print(f"  drumlin get {entity} -u {client.url}\n  drumlin {question} -u {client.url}", soft_wrap=True)
+    out.print(f"The page that shows the most: [bold]{client.url}/doc/{entity}[/bold]", soft_wrap=True)
     out.print("Press Ctrl-C to end.")
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):

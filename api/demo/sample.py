@@ -24,7 +24,7 @@ def write_sample(directory: Path, *, days: int, now: datetime) -> None:
     """Write the sample's collections into ``directory``, begun ``days`` + 1 ago."""
     began = (now - timedelta(days=days + 1)).date().isoformat()
     directory.mkdir(parents=True, exist_ok=True)
-    for each in files("api.demo").joinpath("cluster").iterdir():
+    for each in files("drumlin.api.demo").joinpath("cluster").iterdir():
         text = _RECORDED.sub(f'"{began}T', each.read_text(encoding="utf-8"))
         (directory / each.name).write_text(text, encoding="utf-8")
     (directory / "this-machine.json").write_text(json.dumps(_this_machine(began)), encoding="utf-8")
@@ -45,5 +45,7 @@ def _this_machine(began: str) -> dict[str, Any]:
 
 def collection(name: str) -> list[dict[str, Any]]:
     """Return the recorded objects of one collection (``pods``)."""
-    items: list[dict[str, Any]] = json.loads(files("api.demo").joinpath(f"cluster/{name}.json").read_bytes())["items"]
+    items: list[dict[str, Any]] = json.loads(files("drumlin.api.demo").joinpath(f"cluster/{name}.json").read_bytes())[
+        "items"
+    ]
     return items

@@ -15,21 +15,21 @@ import msgspec
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from api.assembly import Parts, now, parts
-from api.streams import Stream
-from kg.checking import check
-from kg.errors import CapabilityMissing, Conflict
-from kg.store import backups
-from kg.store.embedded import EmbeddedStore
-from kg.store.remote_engine import Capability
+from drumlin.api.bootstrap import Services, now, parts
+from drumlin.api.http.streaming import BodyStream
+from drumlin.kg.errors import CapabilityMissing, Conflict
+from drumlin.kg.store.embedded import backups
+from drumlin.kg.store.embedded.consistency import check
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.remote.engine import Capability
 
 router = APIRouter(tags=["operations"], prefix="/admin")
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 _ONE = threading.Lock()
 _CHUNK = 256 * 1024
 
 
-def _store(service: Parts) -> EmbeddedStore:
+def _store(service: Services) -> EmbeddedStore:
     if not isinstance(service.store, EmbeddedStore):
         raise CapabilityMissing(
             "this service keeps its graphs in an engine elsewhere",
@@ -51,9 +51,9 @@ def _alone() -> Iterator[None]:
 
 
 @router.post("/backup", summary="Take a backup", response_class=Response)
-def backup(service: Service) -> Stream:
+def backup(service: Service) -> BodyStream:
     """Stream one generation of the store as a tar of a store directory, while others write; `drumlin backup DIR` unpacks and proves it."""
-    return Stream(_backup(_store(service), service.settings.base), "application/x-tar")
+    return BodyStream(_backup(_store(service), service.settings.base), "application/x-tar")
 
 
 def _backup(store: EmbeddedStore, base: str) -> Iterator[bytes]:

@@ -8,15 +8,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
 
-from api.assembly import Parts, now, parts
-from kg.errors import ResourceNotFound
-from kg.jsonld import NodeDocument, lines
-from kg.telemetry import probing
-from kg.telemetry.importing import import_from
-from kg.telemetry.templates import did_you_mean
+from drumlin.api.bootstrap import Services, now, parts
+from drumlin.kg.errors import ResourceNotFound
+from drumlin.kg.graphs.ingest import Statements
+from drumlin.kg.rdf.jsonld import NodeDocument, read
+from drumlin.kg.telemetry import probing
+from drumlin.kg.telemetry.importing import import_from
+from drumlin.kg.telemetry.templates import did_you_mean
 
 router = APIRouter(tags=["telemetry"])
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 _TOGETHER = 8  # datasources that are looked at at one time
 
 
@@ -26,7 +27,11 @@ def list_datasources(
     name: Annotated[str | None, Query(description="Only this one.")] = None,
     probe: Annotated[bool, Query(description="Ask each configured one; false only lists them.")] = True,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return per datasource: reachable, version, oldest sample, and per template what is missing and what is similar there."""
+    """Return per datasource: reachable, version, oldest sample, and per template what is missing and what is similar there.
+
+    Of a Prometheus also the installation that its names fit (`profile`, with evidence), the label that tells clusters apart
+    (`clusterLabel`), and the lines of `drumlin.toml` to paste (`configuration`).
+    """
     known = service.resolver.datasources()
     wanted = [each for each in known if name in (None, each.name, each.iri)]
     if name and not wanted:
@@ -35,7 +40,8 @@ def list_datasources(
         )
     if not probe:
         return {"items": [probing.describe(each) for each in wanted]}
-    look = partial(probing.probe, catalogue=service.resolver.catalogue, now=now())
+    clusters = service.resolver.clusters()
+    look = partial(probing.probe, catalogue=service.resolver.catalogue, now=now(), clusters=clusters)
     with ThreadPoolExecutor(_TOGETHER, "probe") as pool:
         return {"items": list(pool.map(look, wanted))}
 
@@ -53,6 +59,6 @@ def import_datasources(
         raise ResourceNotFound(f"there is no Grafana {name[:80]!r} in the configuration", hint=near)
 
     def write(iri: str, document: NodeDocument) -> str:
-        return service.subgraphs.put(iri, lines(document)).outcome
+        return service.subgraphs.put(iri, Statements(*read(document))).outcome
 
     return {"items": import_from(grafana, known, service.iris, write)}

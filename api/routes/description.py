@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from fastapi import Request
 from starlette.responses import Response
 
-from api.assembly import Parts
-from api.counting import VOID, number
-from api.negotiation import rdf_syntax
-from kg import rdf
+from drumlin.api.bootstrap import Services
+from drumlin.api.http.negotiation import rdf_syntax
+from drumlin.api.statistics import VOID, number
+from drumlin.kg import rdf
 
 _SD = "http://www.w3.org/ns/sparql-service-description#"
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
@@ -25,7 +25,7 @@ GRAPHS = ("Turtle", "JSON-LD", "N-Triples", "RDF_XML", "N-Quads", "TriG", "N3")
 
 
 def wanted(request: Request) -> bool:
-    """Tell whether a request to ``/sparql`` is no query but asks for RDF by name."""
+    """Return whether a request to ``/sparql`` is no query but asks for RDF by name."""
     if request.method not in ("GET", "HEAD") or not set(request.query_params) <= {"format"}:
         return False
     named = {each.media_type for each in rdf.SYNTAXES}
@@ -33,14 +33,14 @@ def wanted(request: Request) -> bool:
     return "format" in request.query_params or not accept.isdisjoint(named)
 
 
-def describe(request: Request, service: Parts) -> Response:
+def describe(request: Request, service: Services) -> Response:
     """Describe the service in the RDF syntax asked for."""
     syntax, media_type = rdf_syntax(request.headers.get("accept"), request.query_params.get("format"))
     content = rdf.serialize(frozenset(_lines(service)), syntax)
     return Response(content, media_type=media_type, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
 
 
-def _lines(service: Parts) -> Iterator[str]:
+def _lines(service: Services) -> Iterator[str]:
     base = service.settings.base
     endpoint, update = f"<{base}/sparql>", f"<{base}/sparql/update>"
     for each, language in ((endpoint, "SPARQL11Query"), (update, "SPARQL11Update")):
@@ -54,7 +54,7 @@ def _lines(service: Parts) -> Iterator[str]:
     yield from _dataset(service, f"<{base}/sparql#dataset>", f"<{base}/sparql#union>")
 
 
-def _dataset(service: Parts, dataset: str, union: str) -> Iterator[str]:
+def _dataset(service: Services, dataset: str, union: str) -> Iterator[str]:
     counts = service.counting.counts()
     yield f"{dataset} {_TYPE} <{_SD}Dataset> ."
     yield f"{dataset} <{_SD}defaultGraph> {union} ."

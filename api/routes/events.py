@@ -2,8 +2,7 @@
 
 Server-Sent Events: https://html.spec.whatwg.org/multipage/server-sent-events.html. Each event is a CloudEvent in JSON
 (https://github.com/cloudevents/spec); its id goes into ``Last-Event-ID``. Nothing is buffered for a subscriber: it gets the next
-events when it has taken the last ones, and one that takes none is let go (``api.streams``). Who accepts gzip gets what was compressed
-once for all (``api.shared_gzip``).
+events when it has taken the last ones, and one that takes none is disconnected (``api.edge.slow_clients``). A stream is not compressed.
 """
 
 from __future__ import annotations
@@ -14,24 +13,22 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from operator import attrgetter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import compression, narrowing
-from api.assembly import Parts, parts
-from api.departures import Departures
-from api.negotiation import choose
-from api.shared_gzip import Gzip, Piece
-from api.streams import Stream
-from kg.errors import EventsGone, Throttled
-from kg.feed import Event, Feed, Position, Wanted
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http import filter_validation
+from drumlin.api.http.disconnects import unless_disconnected
+from drumlin.api.http.negotiation import choose
+from drumlin.api.http.streaming import BodyStream
+from drumlin.kg.errors import EventsGone, Throttled
+from drumlin.kg.events.feed import ChangeFeed, Event, EventFilter, Position
 
 router = APIRouter(tags=["events"])
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 Values = Annotated[list[str] | None, Query()]
 
 STREAM = "text/event-stream"
@@ -57,10 +54,10 @@ async def wanted(
             description="Also the N-Quads that each change removed and added, in data; leftOut says why they are not told."
         ),
     ] = False,
-) -> Wanted:
+) -> EventFilter:
     """Read which events a subscriber wants (FastAPI dependency)."""
     types, domains, namespaces, owners = (frozenset(values or ()) for values in (type, domain, namespace, owner))
-    return Wanted(types, domains, namespaces, owners, quads)
+    return EventFilter(types, domains, namespaces, owners, quads)
 
 
 @router.get(
@@ -73,9 +70,8 @@ async def events(
     request: Request,
     service: Service,
     others: Annotated[Subscribers, Depends(subscribers)],
-    chosen: Annotated[Wanted, Depends(wanted)],
+    chosen: Annotated[EventFilter, Depends(wanted)],
     accept: Annotated[str | None, Header()] = None,
-    accept_encoding: Annotated[str | None, Header(include_in_schema=False)] = None,
     last_event_id: Annotated[
         str | None, Header(description="Id of the last event seen; the stream goes on after it.")
     ] = None,
@@ -94,7 +90,7 @@ async def events(
 
     With ``Accept: application/cloudevents-batch+json`` the answer is an array of the next events, empty when none came within ``wait``;
     ``X-Drumlin-Last-Event-Id`` is what to name next. 410 when the log does not reach the event named, 429 when there are too many
-    subscribers. ``deleted`` is told as long as the tombstone is what the graph is now, else ``replaced``.
+    subscribers. ``deleted`` is reported as long as the tombstone is what the graph is now, else ``replaced``.
     """
     feed = service.feed
     media_type = choose(accept, (STREAM, BATCH, "application/json"))
@@ -102,24 +98,15 @@ async def events(
         raise Throttled(f"{feed.readers:,} subscribers are the most that there may be", detail={"retryAfter": 5})
     named = last_event_id or since
     position = Position.read(named) if named is not None else Position(service.store.generation)
-    await run_in_threadpool(narrowing.check, service, {"type": chosen.type})
+    await run_in_threadpool(filter_validation.check, service, {"type": chosen.type})
     await run_in_threadpool(feed.check, position)
     if media_type == STREAM:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept, Accept-Encoding"}
-        coding = compression.wanted((accept_encoding or "").encode("latin-1"), ("gzip",))
-        if coding:
-            headers["Content-Encoding"] = coding
-        stream = _stream(feed, others, position, chosen, Gzip() if coding else None)
-        return Stream(stream, media_type=STREAM, headers=headers)
-    leaving = others.departures.watch(request.receive)
-    try:
-        reached, found = await _batch(feed, others, position, chosen, wait, limit)
-    except asyncio.CancelledError:
-        if not leaving.left:
-            raise
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Vary": "Accept"}
+        return BodyStream(_stream(feed, others, position, chosen), STREAM, headers)
+    batch = await unless_disconnected(request.receive, _batch(feed, others, position, chosen, wait, limit))
+    if batch is None:
         return Response(status_code=499)  # which nobody reads: its place is free for another
-    finally:
-        leaving.end()
+    reached, found = batch
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
     headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
     return Response(content, media_type=media_type, headers=headers)
@@ -131,11 +118,10 @@ class Subscribers:
     One timer and one call from the feed's thread serve all, however many there are.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: ChangeFeed) -> None:
         self._feed = feed
-        self.departures = Departures()
         self._news = asyncio.Event()
-        self._written: OrderedDict[tuple[Position, Position, Wanted], Piece] = OrderedDict()
+        self._written: OrderedDict[tuple[Position, Position, EventFilter], bytes] = OrderedDict()
 
     @contextmanager
     def reading(self) -> Iterator[None]:
@@ -171,11 +157,11 @@ class Subscribers:
         self._timer = loop.call_later(HEARTBEAT, self._beat, loop)
         self._ring()
 
-    def frames(self, after: Position, found: Sequence[Event], chosen: Wanted) -> Piece:
+    def frames(self, after: Position, found: Sequence[Event], chosen: EventFilter) -> bytes:
         """Write what is wanted of the events found after a place as Server-Sent Events, once for all who ask."""
         key = (after, found[-1].position, chosen)
         if (frames := self._written.get(key)) is None:
-            frames = Piece(b"".join(_frame(each, chosen) for each in found if chosen.takes(each)))
+            frames = b"".join(_frame(each, chosen) for each in found if chosen.takes(each))
             self._written[key] = frames
             if len(self._written) > _WRITTEN:
                 self._written.popitem(last=False)
@@ -188,11 +174,11 @@ async def subscribers(request: Request) -> Subscribers:
     return found
 
 
-def _frame(event: Event, chosen: Wanted) -> bytes:
+def _frame(event: Event, chosen: EventFilter) -> bytes:
     return b"id: %s\ndata: %s\n\n" % (str(event.position).encode(), chosen.form(event))
 
 
-async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
+async def _next(feed: ChangeFeed, position: Position, limit: int) -> Sequence[Event]:
     if feed.remembers(position):
         return feed.after(position, limit)
     while feed.learning and not feed.ended:  # noqa: ASYNC110 - nobody tells; rather late than without what it is filtered by
@@ -201,12 +187,11 @@ async def _next(feed: Feed, position: Position, limit: int) -> Sequence[Event]:
 
 
 async def _stream(
-    feed: Feed, others: Subscribers, position: Position, chosen: Wanted, packed: Gzip | None = None
+    feed: ChangeFeed, others: Subscribers, position: Position, chosen: EventFilter
 ) -> AsyncIterator[bytes]:
-    """Yield what comes after ``position``, plain or ``packed``, until the client leaves or falls too far behind, or the service ends."""
-    form = attrgetter("data") if packed is None else packed.add
+    """Yield what comes after ``position``, until the client leaves or falls too far behind, or the service ends."""
     with others.reading():
-        yield form(Piece(f"retry: 2000\nid: {position}\n: from here on\n\n".encode()))
+        yield f"retry: 2000\nid: {position}\n: from here on\n\n".encode()
         spoken = time.monotonic()
         while not feed.ended:
             news = others.news
@@ -220,16 +205,14 @@ async def _stream(
             else:
                 await news.wait()
                 silent = time.monotonic() - spoken >= 0.9 * HEARTBEAT
-                frames = Piece(f"id: {position}\n: nothing new\n\n".encode() if silent else b"")
-            if frames.data:
+                frames = f"id: {position}\n: nothing new\n\n".encode() if silent else b""
+            if frames:
                 spoken = time.monotonic()
-                yield form(frames)
-    if packed is not None:
-        yield packed.end()
+                yield frames
 
 
 async def _batch(
-    feed: Feed, others: Subscribers, position: Position, chosen: Wanted, wait: float, limit: int
+    feed: ChangeFeed, others: Subscribers, position: Position, chosen: EventFilter, wait: float, limit: int
 ) -> tuple[Position, list[Event]]:
     """Return the next wanted events, waiting for a first one, and the place that has been reached."""
     begun = time.monotonic()

@@ -6,18 +6,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query
 
-from api import narrowing
-from api.assembly import Parts, parts
-from api.negotiation import choose, named
-from api.streams import Stream
-from kg import exporting
-from kg.exporting import SYNTAXES, Selection
-from kg.rdf import JSONLD, syntax_named
-from ontology.vocabulary import CLASSES
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http import filter_validation
+from drumlin.api.http.negotiation import choose, named
+from drumlin.api.http.streaming import BodyStream
+from drumlin.kg.graphs import dump
+from drumlin.kg.graphs.dump import SYNTAXES, GraphSelection
+from drumlin.kg.rdf.syntax import JSONLD, syntax_named
+from drumlin.ontology.vocabulary import CLASSES
 
 router = APIRouter(tags=["subgraphs"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 
 
 @router.get("/export", summary="Export the store or a part of it")
@@ -39,19 +39,22 @@ def export(
             examples=["each"],
         ),
     ] = None,
-) -> Stream:
+) -> BodyStream:
     """Stream graphs of one generation in the order of their ids: N-Quads, JSON-LD, TriG or Turtle, compressed when gzip is accepted.
 
     With ``frame`` it is JSON-LD in that shape, each entity a tree of its own: ``each`` keeps all graphs, a class those of the class,
     a frame of your own those that it matches; it takes about 5 ms a graph.
 
-    Equal stores give equal bytes. All but Turtle can be read back with `drumlin import`.
+    JSON-LD carries its context, so that it is read without any service. Equal stores give equal bytes. All but Turtle can be
+    read back with `drumlin import`.
     """
-    narrowing.check(service, {"type": [type] if type else []})
+    filter_validation.check(service, {"type": [type] if type else []})
     offered = (JSONLD,) if frame and not wanted else SYNTAXES
     syntax = named(wanted, offered) if wanted else syntax_named(choose(accept, [each.media_type for each in offered]))
     if frame and frame in CLASSES:
         type = type or frame
-    selection = Selection(type, domain, namespace, owner, prefix)
-    chunks = exporting.written(exporting.select(service.store, selection, service.iris), syntax, frame)
-    return Stream(chunks, syntax.media_type, {"Vary": "Accept"})
+    selection = GraphSelection(type, domain, namespace, owner, prefix)
+    chunks = dump.written(
+        dump.select(service.store, selection, service.iris), syntax, frame, served=service.iris.context
+    )
+    return BodyStream(chunks, syntax.media_type, {"Vary": "Accept"})

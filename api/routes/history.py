@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -11,33 +12,36 @@ from fastapi import APIRouter, Depends, Header, Query
 from pydantic import Field
 from starlette.responses import Response
 
-from api.assembly import Parts, now, parts
-from api.bodies import JsonRoute
-from api.negotiation import choose, unnamed
-from api.problems import problem_of
-from api.routes.forecasts import forecasts_of
-from api.selecting import Selection, selected
-from api.streams import Stream
-from api.windows import window
-from kg.errors import InvalidInput
-from kg.telemetry import wire
-from kg.telemetry.formats import CSV, NDJSON, PARQUET, as_csv, as_ndjson, as_parquet
-from kg.telemetry.history import PART_VALUES, Plan, Series
-from kg.telemetry.resolution import CUSTOM, Unresolved
-from kg.telemetry.series import Window
+from drumlin.api.bootstrap import Services, now, parts
+from drumlin.api.http.bodies import JsonRoute
+from drumlin.api.http.entity_selection import GROUP_HELP, UNIT_HELP, GroupedSelection, grouped, selected
+from drumlin.api.http.negotiation import choose, unnamed
+from drumlin.api.http.problems import problem_of
+from drumlin.api.http.streaming import BodyStream
+from drumlin.api.http.time_window import window
+from drumlin.api.routes.forecasts import forecasts_of
+from drumlin.api.routes.resolve import SELECTOR
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.telemetry import Choice, wire
+from drumlin.kg.telemetry.formats import CSV, NDJSON, PARQUET, as_csv, as_ndjson, as_parquet
+from drumlin.kg.telemetry.history import PART_VALUES, Plan, SeriesTable
+from drumlin.kg.telemetry.resolution import CUSTOM, Unresolved
+from drumlin.kg.telemetry.series import Window
 
 router = APIRouter(tags=["telemetry"], route_class=JsonRoute)
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 Gaps = Literal["null", "ffill", "linear", "drop"]
 Kind = Literal["actual", "forecast"]
 
 JSON = "application/json"
-_STREAMS: Mapping[str, Callable[[Iterable[Series]], Iterator[bytes]]] = {
+_STREAMS: Mapping[str, Callable[[Iterable[SeriesTable]], Iterator[bytes]]] = {
     CSV: as_csv,
     wire.MEDIA_TYPE: wire.write,
     PARQUET: as_parquet,
     NDJSON: as_ndjson,
 }
+_WITH_STATUS = {CSV: partial(as_csv, status=True), NDJSON: partial(as_ndjson, status=True)}
+_STATUS = "CSV and NDJSON: a last line reports failures and warnings; without it there is nothing but rows."
 _FORMATS = {"json": JSON, "csv": CSV, "arrow": wire.MEDIA_TYPE, "parquet": PARQUET, "ndjson": NDJSON}
 MAX_JSON_ROWS = 200_000
 MAX_VALUES = 500_000_000
@@ -49,7 +53,7 @@ _Format = Annotated[
 _Explain = Annotated[bool, Query(description="Return what would be asked, and ask nothing.")]
 
 
-class Wanted(Selection):
+class HistoryRequest(GroupedSelection):
     """Which series, over which window, on which grid."""
 
     metrics: list[str] = Field([], max_length=100, description="Names of metrics.")
@@ -60,6 +64,9 @@ class Wanted(Selection):
     step: str = Field("auto", description="Distance of the points: 5m; auto stays below the server's limit.")
     gaps: Gaps = Field("null", description="What becomes of missing points.")
     datasource: str | None = Field(None, description="Name of the datasource to use.")
+    unit: list[str] = Field([], max_length=20, description=UNIT_HELP)
+    status: bool = Field(False, description=_STATUS)
+    selector: Choice = Field("auto", description=SELECTOR)
     kind: Kind = Field(
         "actual", description="forecast: what was predicted; the newest forecast when no window is named."
     )
@@ -68,8 +75,8 @@ class Wanted(Selection):
 @router.get("/history", summary="Fetch a metric's history")
 def get_history(
     service: Service,
-    entity: Annotated[list[str], Query(description="Short id or IRI; may be repeated.")],
-    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")] = [],  # noqa: B006  how FastAPI is told a default; nobody changes it
+    entity: Annotated[list[str] | None, Query(description="Short id or IRI; may be repeated.")] = None,
+    metric: Annotated[list[str], Query(description="Name of the metric; may be repeated.")] = [],  # noqa: B006  how FastAPI gets a default; nobody changes it
     query: Annotated[str | None, Query(description="PromQL of your own, limited to each entity.")] = None,
     last: Annotated[str | None, Query(description="Window up to now: 30d, 12h (default 1h).")] = None,
     start: Annotated[str | None, Query(description="Begin of the window: RFC 3339 or epoch seconds.")] = None,
@@ -79,13 +86,17 @@ def get_history(
     ] = "auto",
     gaps: Annotated[Gaps, Query(description="What becomes of missing points.")] = "null",
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
+    selector: Annotated[Choice, Query(description=SELECTOR)] = "auto",
     kind: Annotated[Kind, Query(description="actual, or forecast: what was predicted.")] = "actual",
+    unit: Annotated[list[str] | None, Query(description=UNIT_HELP)] = None,
+    status: Annotated[bool, Query(description=_STATUS)] = False,
+    group_by: Annotated[str | None, Query(max_length=300, description=GROUP_HELP)] = None,
     explain: _Explain = False,
     wanted: _Format = None,
     accept: Annotated[str | None, Header()] = None,
 ) -> Response:
     """Return a long table: unique_id, ds, y, metric, unit. Series that could not be had are listed, never left out in silence."""
-    body = Wanted(
+    body = HistoryRequest(
         entities=entity,
         metrics=metric,
         query=query,
@@ -95,7 +106,11 @@ def get_history(
         step=step,
         gaps=gaps,
         datasource=datasource,
+        selector=selector,
         kind=kind,
+        unit=unit or [],
+        status=status,
+        group_by=group_by,
     )
     return _answer(service, body, accept, wanted, explain)
 
@@ -103,7 +118,7 @@ def get_history(
 @router.post("/history", summary="Fetch the history of many entities")
 def post_history(
     service: Service,
-    body: Wanted,
+    body: HistoryRequest,
     explain: _Explain = False,
     wanted: _Format = None,
     accept: Annotated[str | None, Header()] = None,
@@ -112,13 +127,14 @@ def post_history(
     return _answer(service, body, accept, wanted, explain)
 
 
-def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None, explain: bool) -> Response:
+def _answer(service: Services, body: HistoryRequest, accept: str | None, wanted: str | None, explain: bool) -> Response:
     media_type = _media_type(accept, wanted)
     if body.kind == "forecast":
         return _predicted(service, body, media_type)
     span = window(body.last, body.start, body.end, now())
+    entities, among = grouped(service, body, span)
     plan = service.history.plan(
-        selected(service, body),
+        entities,
         [CUSTOM] if body.query else body.metrics,
         start=span.start,
         end=span.end,
@@ -126,26 +142,32 @@ def _answer(service: Parts, body: Wanted, accept: str | None, wanted: str | None
         gaps=body.gaps,
         datasource=body.datasource,
         query=body.query,
+        unit=body.unit,
+        among=among,
+        selector=body.selector,
         limit=MAX_JSON_ROWS if media_type == JSON and not explain else MAX_VALUES,
     )
     if explain:
         return Response(_explained(service, plan), media_type=JSON)
-    return _streamed(service.history.stream(plan), plan, media_type)
+    return _streamed(service.history.stream(plan), plan, media_type, status=body.status)
 
 
-def _predicted(service: Parts, body: Wanted, media_type: str) -> Response:
+def _predicted(service: Services, body: HistoryRequest, media_type: str) -> Response:
     """Answer with forecasts: in the window that was asked for, else the whole newest one of each series."""
-    if body.query or body.datasource:
-        raise InvalidInput("a forecast is of a metric, and lies where it was saved: leave query and datasource away")
+    if body.query or body.datasource or body.group_by:
+        raise InvalidInput(
+            "a forecast is of a metric of an entity, and lies where it was saved: leave query, datasource and group_by away"
+        )
     span = window(body.last, body.start, body.end, now()) if body.last or body.start else None
     pairs = [(entity, metric) for entity in selected(service, body) for metric in body.metrics]
     if not pairs:
         raise InvalidInput("no metric was named")
-    found = forecasts_of(service).history(pairs, span, body.step, body.gaps)
-    return _streamed(iter([found]), Plan(tuple(pairs), Window(*found.grid.window), found.grid, body.gaps), media_type)
+    found = forecasts_of(service).history(pairs, span, body.step, body.gaps, body.unit)
+    plan = Plan(tuple(pairs), Window(*found.grid.window), found.grid, body.gaps)
+    return _streamed(iter([found]), plan, media_type, status=body.status)
 
 
-def _streamed(found: Iterator[Series], plan: Plan, media_type: str) -> Response:
+def _streamed(found: Iterator[SeriesTable], plan: Plan, media_type: str, *, status: bool) -> Response:
     """Answer with the stream; its first part is waited for, so that an error is answered as one."""
     headers = {"Vary": "Accept", "X-Drumlin-Series": str(len(plan.wanted))}
     first = next(found)
@@ -154,8 +176,9 @@ def _streamed(found: Iterator[Series], plan: Plan, media_type: str) -> Response:
         headers["X-Drumlin-Warnings"] = str(len(first.warnings))
     if media_type == JSON:
         return Response(_as_json(first), media_type=JSON, headers=headers)
-    chunks = _STREAMS[media_type](itertools.chain([first], found))
-    return Stream(chunks, media_type, headers)
+    write = _WITH_STATUS.get(media_type) if status else None
+    chunks = (write or _STREAMS[media_type])(itertools.chain([first], found))
+    return BodyStream(chunks, media_type, headers)
 
 
 def _media_type(accept: str | None, wanted: str | None) -> str:
@@ -166,7 +189,7 @@ def _media_type(accept: str | None, wanted: str | None) -> str:
     return _FORMATS[wanted]
 
 
-def _explained(service: Parts, plan: Plan) -> bytes:
+def _explained(service: Services, plan: Plan) -> bytes:
     found = [
         {"entity": each.entity, "metric": each.metric, "problem": problem_of(each.error)}
         if isinstance(each, Unresolved)
@@ -177,7 +200,7 @@ def _explained(service: Parts, plan: Plan) -> bytes:
     return msgspec.json.encode({**about, "queries": found}, enc_hook=str)
 
 
-def _as_json(series: Series) -> bytes:
+def _as_json(series: SeriesTable) -> bytes:
     columns: list[list[Any]] = [series.table[name].to_pylist() for name in series.table.column_names]
     rows = [dict(zip(series.table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     return msgspec.json.encode({**wire.account(series), "rows": rows})

@@ -8,28 +8,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Query
+from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import Response
 
-from api.assembly import Parts, parts
-from api.counting import VOID, number
-from api.negotiation import rdf_syntax
-from api.routes.description import FORMATS, GRAPHS
-from api.routes.subgraph import EntityId, Wanted, represent
-from kg import jsonld, rdf
-from kg.rdf import TURTLE
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http.negotiation import rdf_syntax
+from drumlin.api.http.relative_addresses import root_of
+from drumlin.api.routes.description import FORMATS, GRAPHS
+from drumlin.api.routes.subgraph import EntityId, Wanted, represent
+from drumlin.api.statistics import VOID, number
+from drumlin.kg import rdf
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.rdf.syntax import TURTLE
 
 router = APIRouter(tags=["linked data"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 Accept = Annotated[str | None, Header()]
 
 
 @router.get("/id/{id:path}", summary="Follow the name of a thing", status_code=303, response_class=Response)
-def name(id: EntityId, service: Service) -> Response:
-    """Lead to the document about a thing: 303 See Other. A part (a run, a container) is told in its entity's document."""
+def name(request: Request, id: EntityId, service: Service) -> Response:
+    """Lead to the document about a thing: 303 See Other. A part (a run, a container) is described in its entity's document."""
     entity = service.iris.entity(service.iris.expand(id))
-    return Response(status_code=303, headers={"Location": f"/doc/{service.iris.short(entity)}", "Vary": "Accept"})
+    address = f"{root_of(request)}doc/{service.iris.short(entity)}"
+    return Response(status_code=303, headers={"Location": address, "Vary": "Accept"})
 
 
 @router.get("/doc/{id:path}", summary="Read the document about a thing", response_class=Response)
@@ -55,7 +58,7 @@ def void(
     return Response(content, media_type=media_type, headers={"Vary": "Accept", "Cache-Control": "no-cache"})
 
 
-def _void(service: Parts) -> Iterator[str]:
+def _void(service: Services) -> Iterator[str]:
     base = service.settings.base
     here, dataset = f"<{base}/.well-known/void>", f"<{base}/.well-known/void#dataset>"
     yield f"{here} <{_TYPE}> <{VOID}DatasetDescription> ."

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Depends, Header, Query
 
-from api.assembly import Parts, now, parts
-from api.negotiation import choose
-from api.streams import Stream
-from api.windows import window
-from kg.telemetry import logs
-from kg.telemetry.fetch.loki import Direction
-from kg.telemetry.formats import NDJSON
-from kg.telemetry.logs import MAX_LINES, Found, as_dict
+from drumlin.api.bootstrap import Services, now, parts
+from drumlin.api.http.negotiation import choose
+from drumlin.api.http.problems import problem_of
+from drumlin.api.http.streaming import BodyStream
+from drumlin.api.http.time_window import window
+from drumlin.kg.errors import DrumlinError
+from drumlin.kg.telemetry import logs
+from drumlin.kg.telemetry.fetch.loki import Direction
+from drumlin.kg.telemetry.formats import NDJSON
+from drumlin.kg.telemetry.logs import MAX_LINES, LogLines, as_dict
 
 router = APIRouter(tags=["telemetry"])
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 TEXT = "text/plain"
+log = structlog.get_logger()
 
 
 @router.get("/logs", summary="Fetch log lines")
@@ -34,8 +38,11 @@ def get_logs(
     direction: Annotated[Direction, Query(description="backward: the newest lines first.")] = "backward",
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
     accept: Annotated[str | None, Header()] = None,
-) -> Stream:
-    """Return lines, each once, in order of time; NDJSON ends with an object that tells query, warnings and number of lines."""
+) -> BodyStream:
+    """Return lines, each once, in order of time; NDJSON ends with an object that tells query, warnings and number of lines.
+
+    When the server of the lines fails in between, that object has a ``problem``, and text ends with a line that says so.
+    """
     media_type = choose(accept, (NDJSON, TEXT))
     found = logs.fetch(
         service.resolver,
@@ -47,20 +54,35 @@ def get_logs(
         datasource=datasource,
     )
     chunks = _as_ndjson(found) if media_type == NDJSON else _as_text(found)
-    return Stream(chunks, media_type, {"Vary": "Accept"})
+    return BodyStream(chunks, media_type, {"Vary": "Accept"})
 
 
-def _as_ndjson(found: Found) -> Iterator[bytes]:
+def _as_ndjson(found: LogLines) -> Iterator[bytes]:
     count = 0
-    for line in found.lines:
-        count += 1
-        yield msgspec.json.encode(as_dict(line)) + b"\n"
+    about: dict[str, Any] = {}
+    try:
+        for line in found.lines:
+            count += 1
+            yield msgspec.json.encode(as_dict(line)) + b"\n"
+    except DrumlinError as error:
+        if not count:
+            raise  # it still has a status of its own
+        log.warning("logs_cut", lines=count, error=str(error))
+        about["problem"] = problem_of(error)
     resolution = found.resolution
-    about = {"lines": count, "query": resolution.query, "warnings": list(resolution.warnings)}
+    about |= {"lines": count, "query": resolution.query, "warnings": list(resolution.warnings)}
     yield msgspec.json.encode(about) + b"\n"
 
 
-def _as_text(found: Found) -> Iterator[bytes]:
-    for line in found.lines:
-        yield line.text.encode() + b"\n"
+def _as_text(found: LogLines) -> Iterator[bytes]:
+    count = 0
+    try:
+        for line in found.lines:
+            count += 1
+            yield line.text.encode() + b"\n"
+    except DrumlinError as error:
+        if not count:
+            raise
+        log.warning("logs_cut", lines=count, error=str(error))
+        yield f"--- cut after {count:,} lines: {error}\n".encode()
     yield b""

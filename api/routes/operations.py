@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import html
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 
-from api.assembly import Parts, parts
-from kg.settings import Settings
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.exporting import stale_of
+from drumlin.api.http.problems import problem_of
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import StoreUnavailable
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.threads import dead
 
 VERSION = version("drumlin")
 router = APIRouter(tags=["operations"])
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 
 
 @router.get("/livez", summary="Is the process alive?")
 def livez(service: Service) -> dict[str, str]:
-    """Answer as long as the process can, and say who it is."""
-    return alive(service.settings)  # run once: api.alive answers in front of the routes
+    """Answer as long as the process can, and say who it is; without a token, where one is asked for, only that it is alive."""
+    return alive(service.settings)  # never run: the edge answers in front of the routes
 
 
 def alive(settings: Settings) -> dict[str, str]:
@@ -29,55 +33,53 @@ def alive(settings: Settings) -> dict[str, str]:
     return {"status": "alive", "base": settings.base, "cluster": settings.cluster, "version": VERSION}
 
 
+def death() -> dict[str, Any] | None:
+    """Return the problem document of a process that must be restarted; None while every thread that it needs is alive."""
+    if not (names := dead()):
+        return None
+    return problem_of(
+        StoreUnavailable(
+            f"the service cannot go on: ended by an error: {', '.join(names)}",
+            hint="restart it; its log has the error (thread_died)",
+            detail={"threads": names},
+        )
+    )
+
+
 @router.get("/readyz", summary="Can it be used?")
-def readyz(service: Service) -> Response:
-    """200 once the store answers and each source has been read in full; else 503 saying what is missing of the first that was not."""
+def readyz(request: Request, service: Service) -> Response:
+    """200 once the store answers, its search index is whole and each source has been read in full; else 503 saying what is missing.
+
+    A store whose disk took no writes when it was opened is ``read-only``, with the ``reason`` and a ``hint``, and 200, since reads work.
+    A graph of an earlier life is ready at once, and what was ready stays so: while a cluster cannot be followed, ``stale`` says since
+    when, why, and of which kinds; with the setting ``strict_ready`` that is 503. Without a token, where one is asked for, it has the
+    ``status`` alone.
+    """
+    body = _readiness(service)
+    ready = body["status"] in ("ready", "read-only")
+    if request.scope.get("caller") is None:
+        body = {"status": body["status"]}
+    return JSONResponse(body) if ready else JSONResponse(body, status_code=503, headers={"Retry-After": "2"})
+
+
+def _readiness(service: Services) -> dict[str, Any]:
     body: dict[str, Any] = {"status": "ready", "generation": service.store.generation}
+    if service.ending.is_set():
+        return body | {"status": "stopping"}
+    if isinstance(service.store, EmbeddedStore) and (why := service.store.unwritable):
+        if not service.search.index.partial:
+            return body | {"status": "read-only", "reason": str(why), "hint": why.hint}
+        return body | {"status": "indexing"}
     if missing := next((found for each in service.exporting if (found := each.missing)), None):
-        body |= {"status": "syncing", **missing}
-        return JSONResponse(body, status_code=503, headers={"Retry-After": "2"})
-    return JSONResponse(body)
+        return body | {"status": "syncing", **missing}
+    if service.search.index.partial:
+        return body | {"status": "indexing"}
+    if not (stale := stale_of(service.exporting)):
+        return body
+    return body | {"status": "stale" if service.settings.strict_ready else "ready", "stale": stale}
 
 
 @router.get("/metrics", summary="Metrics for Prometheus")
 def metrics(request: Request) -> Response:
     """Requests by route and status, their time, the store's generation, the exporter's state."""
     return Response(generate_latest(request.app.state.metrics.registry), media_type=CONTENT_TYPE_LATEST)
-
-
-@router.get("/", response_class=HTMLResponse, include_in_schema=False)
-def front(service: Service) -> str:
-    """Show what is in the graph and where to go from here."""
-    rows = "".join(
-        f"<tr><td><a href='subgraphs?type={name}'>{name}</a></td><td>{count}</td></tr>"
-        for kind, count in sorted(service.counting.counts().entities.items(), key=lambda found: -found[1])
-        if (name := html.escape(kind.rpartition("#")[2]))
-    )
-    return _PAGE.format(cluster=html.escape(service.settings.cluster), rows=rows, generation=service.store.generation)
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>Drumlin · {cluster}</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }}
-body {{ max-width: 46rem; margin: 2rem auto; padding: 0 1rem }}
-td {{ padding: .1rem 1.5rem .1rem 0 }} td + td {{ text-align: right; font-variant-numeric: tabular-nums }}
-textarea {{ width: 100%; box-sizing: border-box; font: 14px/1.4 ui-monospace, monospace }}
-</style>
-<h1>Drumlin</h1>
-<p>The map of cluster <strong>{cluster}</strong> and its telemetry, at generation {generation}.</p>
-<table>{rows}</table>
-<h2>Ask</h2>
-<form action="sparql"><label for="query">SPARQL</label>
-<textarea id="query" name="query" rows="6">PREFIX : &lt;https://w3id.org/drumlin/ns#&gt;
-SELECT ?workload ?namespace ?phase WHERE {{ ?workload a :Deployment ; :namespace ?namespace ; :phase ?phase }}</textarea>
-<p><button name="format" value="csv">Run as CSV</button> <button name="format" value="json">Run as JSON</button></p></form>
-<h2>More</h2>
-<ul>
-<li><a href="subgraphs">/subgraphs</a> all entities</li>
-<li><a href="openapi.json">/openapi.json</a> every route</li>
-<li><a href="export?format=nquads">/export</a> the whole graph</li>
-<li><a href="metrics">/metrics</a>, <a href="readyz">/readyz</a></li>
-</ul>
-</html>"""

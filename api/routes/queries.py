@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import isfinite
 from typing import Annotated, Any
 
@@ -12,20 +12,24 @@ from fastapi import APIRouter, Depends, Header, Query
 from pydantic import WithJsonSchema
 from starlette.responses import Response
 
-from api.assembly import Parts, parts
-from api.negotiation import choose, unnamed
-from api.parameters import known_only
-from api.streams import Stream
-from kg.errors import TooLarge
-from kg.sparql import gate
-from queries.catalogue import Catalogue, Parameter, SavedQuery
+from drumlin.api import querying
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http.negotiation import choose, unnamed
+from drumlin.api.http.strict_parameters import known_only
+from drumlin.api.querying import ParsedQuery
+from drumlin.kg.errors import TooLarge
+from drumlin.kg.sparql import gate
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.queries.catalogue import Parameter, QueryCatalogue, SavedQuery
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 JSON, RESULTS, CSV, TSV = "application/json", "application/sparql-results+json", "text/csv", "text/tab-separated-values"
 SPARQL = "application/sparql-query"
 _OFFERED = (JSON, CSV, RESULTS, TSV, SPARQL)
 _FORMATS = {"json": JSON, "csv": CSV, "tsv": TSV, "srj": RESULTS, "rq": SPARQL}
 MAX_JSON_ROWS = 100_000
+MAX_JSON_BYTES = 64 << 20
+"""Bytes of the rows of one answer in JSON, which is made before it is sent."""
 _PREFIX = "parameter_"  # a parameter may bear a word of Python (from)
 
 _KNOWN = [Depends(known_only)]  # before a parameter that is missing: it may have been misspelt
@@ -37,7 +41,7 @@ _SCHEMAS: Mapping[str, dict[str, Any]] = {
 }
 
 
-def router_of(catalogue: Catalogue) -> APIRouter:
+def router_of(catalogue: QueryCatalogue) -> APIRouter:
     """Make the routes: the list, and one for each query."""
     router = APIRouter(tags=["queries"])
     router.add_api_route(
@@ -59,7 +63,7 @@ def router_of(catalogue: Catalogue) -> APIRouter:
     return router
 
 
-def _listing(catalogue: Catalogue) -> Callable[[], dict[str, Any]]:
+def _listing(catalogue: QueryCatalogue) -> Callable[[], dict[str, Any]]:
     def list_queries() -> dict[str, Any]:
         """Return each query's name, title, parameters and columns."""
         told = [msgspec.to_builtins(each) for each in catalogue.queries.values()]
@@ -68,7 +72,7 @@ def _listing(catalogue: Catalogue) -> Callable[[], dict[str, Any]]:
     return list_queries
 
 
-def _unknown(catalogue: Catalogue) -> Callable[[str], None]:
+def _unknown(catalogue: QueryCatalogue) -> Callable[[str], None]:
     def unknown(name: str) -> None:
         catalogue.get(name)
 
@@ -83,7 +87,7 @@ def _described(query: SavedQuery) -> str:
 def _endpoint(query: SavedQuery) -> Callable[..., Response]:
     """Return a function whose signature is the query's: FastAPI makes the documentation of it."""
 
-    def ask(service: Parts, accept: str | None, wanted: str | None, **given: str | None) -> Response:
+    def ask(service: Services, accept: str | None, wanted: str | None, **given: str | None) -> Response:
         given = {name.removeprefix(_PREFIX): value for name, value in given.items()}
         return _answer(
             service, query, {name: value for name, value in given.items() if value is not None}, accept, wanted
@@ -129,33 +133,48 @@ def _default(parameter: Parameter) -> dict[str, Any]:
 
 
 def _answer(
-    service: Parts, query: SavedQuery, values: Mapping[str, str], accept: str | None, wanted: str | None
+    service: Services, query: SavedQuery, values: Mapping[str, str], accept: str | None, wanted: str | None
 ) -> Response:
     if wanted and wanted not in _FORMATS:
         raise unnamed(wanted, _FORMATS, _OFFERED)
     media_type = _FORMATS[wanted] if wanted else choose(accept, _OFFERED)
-    text = query.bound(values, service.iris)
+    text = bound(service, query, values)
     if media_type == SPARQL:
         return Response(text, media_type=SPARQL)
     gated = gate.check(text, max_bytes=service.settings.query_bytes)
-    kind = RESULTS if media_type == JSON else media_type
-    answer = service.store.answer(gated.text, media_type=kind, base=service.settings.base)
-    headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
-    if media_type != JSON:
-        return Stream(answer.chunks, media_type, headers)
-    return Response(_plain(query, b"".join(answer.chunks)), media_type=JSON, headers=headers)
+    if media_type == JSON:
+        return _plain(service, query, gated.text)
+    return querying.run(service, ParsedQuery(gated.text, Dataset(), media_type, timeout=None, volatile=gated.volatile))
 
 
-def _plain(query: SavedQuery, results: bytes) -> bytes:
-    """Write rows as plain objects: what is unbound is absent, numbers and booleans are JSON's own."""
-    body = msgspec.json.decode(results)
-    rows = body["results"]["bindings"]
-    if len(rows) > MAX_JSON_ROWS:
-        raise TooLarge(
-            f"{len(rows):,} rows are too many for JSON; the limit is {MAX_JSON_ROWS:,}", hint="ask for format=csv"
-        )
-    plain = [{name: _value(term) for name, term in row.items()} for row in rows]
-    return msgspec.json.encode({"query": query.name, "columns": body["head"]["vars"], "rows": plain})
+def bound(service: Services, query: SavedQuery, values: Mapping[str, str]) -> str:
+    """Return a saved query with its parameters, and what it fetches, bound; raises what binding and fetching raise."""
+    return query.bound(values, service.iris, _fetched(service) if query.fetches else ())
+
+
+def _fetched(service: Services) -> Iterator[tuple[str | None, ...]]:
+    """Yield the alerts of now, once for each entity that they are about."""
+    for each in service.alerts.fetch().alerts:
+        for iri in each.subjects(service.iris):
+            yield iri, each.name, each.state, each.severity, each.since
+
+
+def _plain(service: Services, query: SavedQuery, text: str) -> Response:
+    """Answer with rows as plain objects: what is unbound is absent, numbers and booleans are JSON's own."""
+    rows: list[msgspec.Raw] = []
+    size = 0
+    with querying.solutions(service, text) as (solutions, generation):
+        for row in solutions.rows:
+            written = msgspec.json.encode({name: _value(term) for name, term in row.items()})
+            rows.append(msgspec.Raw(written))
+            size += len(written)
+            if len(rows) > MAX_JSON_ROWS or size > MAX_JSON_BYTES:
+                raise TooLarge(
+                    f"the rows are too many for JSON; the limit is {MAX_JSON_ROWS:,}, or {MAX_JSON_BYTES:,} bytes of them",
+                    hint="ask for format=csv",
+                )
+    body = {"query": query.name, "columns": solutions.variables, "rows": rows}
+    return Response(msgspec.json.encode(body), media_type=JSON, headers=querying.headers_of(generation))
 
 
 def _value(term: Mapping[str, str]) -> Any:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Depends, Query
 
-from api import narrowing
-from api.assembly import Parts, parts
-from kg.facets import FIELDS
-from kg.search import Question, Sort
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http import filter_validation
+from drumlin.kg.search.facets import FIELDS
+from drumlin.kg.search.query import SearchQuery, Sort
 
 router = APIRouter(tags=["search"])
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 
 DEFAULT_FACETS = tuple(name for name in FIELDS if name not in ("tag", "owner"))
 
@@ -69,8 +69,8 @@ def search(
     ``exact`` is false when there are more than 2,000 matches: then ``total`` and the counts are those of 2,000 of them. ``next`` is
     absent at the end.
     """
-    narrowing.check(service, narrowed)
+    filter_validation.check(service, narrowed)
     facets = DEFAULT_FACETS if facet is None else tuple(each for each in facet if each != "none")
-    question = Question(q, narrowed, "", tombstones, sort, cursor, "", limit, facets)
+    question = SearchQuery(q, narrowed, "", tombstones, sort, cursor, "", limit, facets)
     found: dict[str, Any] = msgspec.to_builtins(service.search.find(question))
     return {key: value for key, value in found.items() if value is not None}

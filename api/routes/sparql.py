@@ -5,83 +5,47 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api.assembly import Parts, parts
-from api.bodies import body_of
-from api.negotiation import choose, named
-from api.problems import MethodRefused, NotAcceptable
-from api.routes import description
-from api.streams import Stream
-from kg.sparql import gate, protocol
+from drumlin.api import querying
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http.bodies import body_of
+from drumlin.api.http.problems import MethodRefused
+from drumlin.api.routes import description
+from drumlin.kg.sparql import protocol
 
 router = APIRouter(tags=["sparql"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 METHODS = ["GET", "HEAD", "OPTIONS", "POST"]
-SOLUTIONS = {
-    "json": "application/sparql-results+json",
-    "srj": "application/sparql-results+json",
-    "xml": "application/sparql-results+xml",
-    "srx": "application/sparql-results+xml",
-    "csv": "text/csv",
-    "tsv": "text/tab-separated-values",
-}
-_PLAIN = {"application/json": SOLUTIONS["json"], "application/xml": SOLUTIONS["xml"]}
-_PLAIN_GRAPHS = {"application/json": "application/ld+json", "application/xml": "application/rdf+xml"}
-"""What many clients say when they mean JSON or XML of any kind."""
 
 
 @router.api_route("/sparql", methods=["GET", "HEAD", "POST"], summary="Run a SPARQL query")
 async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.
 
-    Without a query, a GET that accepts RDF gets the service description.
+    Without a query, a GET that accepts RDF gets the service description. With ``explain=true`` a SELECT in JSON that finds nothing has
+    ``warnings``: the terms of the query that occur nowhere in the graph, each with what may have been meant.
     """
     if description.wanted(request):
-        return await run_in_threadpool(description.describe, request, service)
+        return await service.bulkheads.queries.run(lambda: description.describe(request, service))
     limit = service.settings.query_bytes
-    body = await body_of(request, limit + 65_536)
-    sent = protocol.read_query(
-        "GET" if request.method == "HEAD" else request.method,
-        request.scope["query_string"],
-        request.headers.get("content-type"),
-        body,
-    )
-    gated = gate.check(sent.query, max_bytes=limit)
-    media_type = result_type(request.headers.get("accept"), sent.format, protocol.offered(gated.form))
+    body = await body_of(request, limit + querying.FORM_BYTES)
 
-    def work() -> Stream:
-        answer = service.store.answer(
-            gated.text,
-            media_type=media_type,
-            dataset=sent.dataset,
-            base=service.settings.base,
-            timeout=sent.seconds,
+    def work() -> Response:
+        headers = request.headers
+        parsed = querying.parse(
+            request.method,
+            request.scope["query_string"],
+            headers.get("accept"),
+            headers.get("content-type"),
+            body,
+            max_bytes=limit,
         )
-        headers = {"X-Drumlin-Generation": str(answer.generation), "Vary": "Accept", "Cache-Control": "no-cache"}
-        return Stream(answer.chunks, answer.media_type, headers)
+        told = querying.explained(service, parsed) if request.query_params.get("explain") == "true" else None
+        return told or querying.run(service, parsed)
 
-    return await run_in_threadpool(work)
-
-
-def result_type(accept: str | None, wanted: str | None, offered: tuple[str, ...]) -> str:
-    """Return the media type to write a result as: what ``format`` names, else what Accept likes most."""
-    if not wanted:
-        if offered is protocol.GRAPHS:
-            return _PLAIN_GRAPHS.get(found := choose(accept, (*offered, *_PLAIN_GRAPHS)), found)
-        return _PLAIN.get(found := choose(accept, (*offered, *_PLAIN)), found)
-    if offered is protocol.GRAPHS:
-        return named(wanted).media_type
-    media_type = SOLUTIONS.get(wanted.lower(), wanted.lower().replace(" ", "+"))  # as in ``named``
-    if media_type in offered:
-        return media_type
-    raise NotAcceptable(
-        f"format {wanted[:64]!r} is not offered for this query",
-        hint=f"name one of {', '.join(SOLUTIONS)}, or a media type",
-        detail={"offered": list(offered)},
-    )
+    return await service.bulkheads.queries.run(work)
 
 
 @router.options("/sparql", include_in_schema=False)

@@ -14,37 +14,37 @@ from typing import Annotated
 from urllib.parse import quote, unquote
 
 from fastapi import APIRouter, Depends, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api.assembly import Parts, parts
-from api.bodies import body_of
-from api.multipart import Part, parts_of
-from api.negotiation import choose, rdf_syntax, sent_syntax
-from api.problems import MethodRefused, NotAcceptable, unconditional
-from api.streams import Stream
-from kg import rdf
-from kg.errors import InvalidIdentifier, PreconditionFailed, UnsupportedSyntax
-from kg.rdf import JSONLD, NQUADS, TRIG, Lines, Syntax
-from kg.store.protocol import ANY, Unconditional, Written
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http.bodies import body_of
+from drumlin.api.http.etags import expected_digest, matches
+from drumlin.api.http.multipart import DocumentPart, parts_of
+from drumlin.api.http.negotiation import choose, rdf_syntax, sent_syntax
+from drumlin.api.http.problems import MethodRefused, NotAcceptable, unconditional
+from drumlin.api.http.streaming import BodyStream
+from drumlin.kg import rdf
+from drumlin.kg.errors import InvalidIdentifier, PreconditionFailed, UnsupportedSyntax
+from drumlin.kg.rdf.syntax import JSONLD, NQUADS, TRIG, Lines, Syntax
+from drumlin.kg.store.protocol import ANY, Unconditional, Written
 
 router = APIRouter(tags=["graph store"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"]
 _QUADS = (NQUADS.media_type, TRIG.media_type, JSONLD.media_type)
 _PATHS = ("/store", "/store/{path:path}")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class GraphTarget:
     """What a request is about: ``graph`` is None for the whole dataset."""
 
     graph: str | None
     format: str | None
 
 
-def target(request: Request, service: Service) -> Target:
+def target(request: Request, service: Service) -> GraphTarget:
     """Read the graph off the address; each part of it is percent-decoded exactly once."""
     raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
     path = raw.partition(b"?")[0].decode("latin-1").removeprefix(request.scope.get("root_path", ""))
@@ -60,10 +60,10 @@ def target(request: Request, service: Service) -> Target:
         raise InvalidIdentifier("one request is about one graph", hint="give ?graph=IRI once, or ?default, or a path")
     wanted = next((_decoded(value) for name, _, value in given if name == "format"), None)
     if default:
-        return Target(service.graphs.scope.default, wanted)
+        return GraphTarget(service.graphs.scope.default, wanted)
     if direct:
-        return Target(_absolute(service.graphs.root + direct), wanted)
-    return Target(_absolute(names[0]) if names else None, wanted)
+        return GraphTarget(_absolute(service.graphs.root + direct), wanted)
+    return GraphTarget(_absolute(names[0]) if names else None, wanted)
 
 
 def _decoded(value: str) -> str:
@@ -81,7 +81,7 @@ def _absolute(graph: str) -> str:
     return graph
 
 
-About = Annotated[Target, Depends(target)]
+About = Annotated[GraphTarget, Depends(target)]
 
 
 # -- reading --------------------------------------------------------------------------------------------------------------
@@ -97,13 +97,12 @@ def read(request: Request, about: About, service: Service) -> Response:
         "Vary": "Accept",
         "Cache-Control": "no-cache",
     }
-    known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
-    if headers["ETag"] in known or "*" in known:
+    if matches(request.headers.get("if-none-match"), headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(rdf.serialize(lines, syntax), media_type=media_type, headers=headers)
 
 
-def _dataset(request: Request, service: Parts, wanted: str | None) -> Response:
+def _dataset(request: Request, service: Services, wanted: str | None) -> Response:
     media_type = rdf_syntax(None, wanted)[1] if wanted else choose(request.headers.get("accept"), _QUADS)
     if media_type not in _QUADS:
         raise NotAcceptable(
@@ -112,12 +111,10 @@ def _dataset(request: Request, service: Parts, wanted: str | None) -> Response:
             detail={"offered": list(_QUADS)},
         )
     headers = {"Cache-Control": "no-cache", "Vary": "Accept"}
-    if request.method == "HEAD":
-        return Response(media_type=media_type, headers=headers)
-    return Stream(_written(service, rdf.syntax_named(media_type)), media_type, headers)
+    return BodyStream(_written(service, rdf.syntax_named(media_type)), media_type, headers)
 
 
-def _written(service: Parts, syntax: Syntax) -> Iterator[bytes]:
+def _written(service: Services, syntax: Syntax) -> Iterator[bytes]:
     """Write all graphs of one generation, one at a time; the default graph has no name."""
     first = True
     if syntax is JSONLD:
@@ -136,40 +133,30 @@ def _written(service: Parts, syntax: Syntax) -> Iterator[bytes]:
 
 
 # -- writing --------------------------------------------------------------------------------------------------------------
-async def _documents(request: Request, service: Parts) -> list[Part]:
-    """Read a request's documents: its body, or the parts of a form."""
-    content_type = request.headers.get("content-type")
-    body = await body_of(request, service.settings.document_bytes)
+def _documents(content_type: str | None, body: bytes) -> list[DocumentPart]:
+    """Return a request's documents: its body, or the parts of a form."""
     if (content_type or "").partition(";")[0].strip().lower() == "multipart/form-data":
         return parts_of(content_type or "", body)
-    return [Part(sent_syntax(content_type), body)]
+    return [DocumentPart(sent_syntax(content_type), body)]
 
 
-def _expected(request: Request, service: Parts, graph: str | None) -> str | Unconditional | None:
+def _expected(request: Request, service: Services, graph: str | None) -> str | Unconditional | None:
     """Turn If-Match and If-None-Match into what the store checks under its lock."""
-    match, none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
-    if match is None and none_match is None:
-        if graph is not None and service.settings.require_if_match:
+    if_match, if_none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if graph is not None:
+        if if_match is None and if_none_match is None and service.settings.require_if_match:
             raise unconditional()
-        return ANY
-    if graph is None:
+        return expected_digest(graph, if_match, if_none_match, lambda: service.graphs.digest(graph))
+    if if_match is not None or if_none_match is not None:
         raise PreconditionFailed("a whole dataset has no ETag", hint="name one graph: ?graph=IRI or ?default")
-    current = service.graphs.digest(graph)
-    if none_match is not None and (none_match.strip() != "*" or current is not None):
-        raise PreconditionFailed(f"{graph} exists", hint="If-None-Match: * creates only", detail={"digest": current})
-    if match is None:
-        return None
-    listed = {each.strip().removeprefix("W/").strip('"').partition("-")[0] for each in match.split(",")}
-    if current is None or (match.strip() != "*" and current not in listed):
-        raise PreconditionFailed(f"{graph} has changed since it was read", detail={"digest": current})
-    return current
+    return ANY
 
 
-def _merged(service: Parts, documents: list[Part], graph: str) -> Lines:
+def _merged(service: Services, documents: list[DocumentPart], graph: str) -> Lines:
     return frozenset().union(*(service.graphs.parse(each.content, each.syntax, graph) for each in documents))
 
 
-def _all(service: Parts, documents: list[Part]) -> dict[str, Lines]:
+def _all(service: Services, documents: list[DocumentPart]) -> dict[str, Lines]:
     if plain := next((each.syntax for each in documents if not each.syntax.quads), None):
         raise UnsupportedSyntax(
             f"{plain.name} names no graphs",
@@ -183,12 +170,13 @@ def _all(service: Parts, documents: list[Part]) -> dict[str, Lines]:
     return found
 
 
-async def _write(request: Request, service: Parts, write: Callable[[list[Part]], Response]) -> Response:
-    documents = await _documents(request, service)
-    return await run_in_threadpool(write, documents)
+async def _write(request: Request, service: Services, write: Callable[[list[DocumentPart]], Response]) -> Response:
+    body = await body_of(request, service.settings.document_bytes)
+    content_type = request.headers.get("content-type")
+    return await service.bulkheads.writes.run(lambda: write(_documents(content_type, body)))
 
 
-def _told(service: Parts, written: Written | None = None, location: str | None = None) -> Response:
+def _told(service: Services, written: Written | None = None, location: str | None = None) -> Response:
     generation = written.generation if written else service.store.generation
     headers = {"X-Drumlin-Generation": str(generation)}
     if written and written.outcome == "created":
@@ -197,7 +185,7 @@ def _told(service: Parts, written: Written | None = None, location: str | None =
     return Response(status_code=204, headers=headers)
 
 
-def address(service: Parts, graph: str) -> str:
+def address(service: Services, graph: str) -> str:
     """Return where a graph can be read: its own name when that is an address of ours."""
     return (
         graph if graph.startswith(service.graphs.root) else f"{service.iris.base}/store?graph={quote(graph, safe='')}"
@@ -208,7 +196,7 @@ async def put(request: Request, about: About, service: Service) -> Response:
     """Replace a graph: 201 when it was not there, else 204. Without a graph: replace all foreign graphs by the document's."""
     graph = about.graph
 
-    def write(documents: list[Part]) -> Response:
+    def write(documents: list[DocumentPart]) -> Response:
         expected = _expected(request, service, graph)
         if graph is None:
             service.graphs.put_all(_all(service, documents))
@@ -222,7 +210,7 @@ async def post(request: Request, about: About, service: Service) -> Response:
     """Add to a graph. Without a graph: quads are added to the graphs they name, triples become a new graph (201, Location)."""
     graph = about.graph
 
-    def write(documents: list[Part]) -> Response:
+    def write(documents: list[DocumentPart]) -> Response:
         expected = _expected(request, service, graph)
         if graph is not None:
             return _told(service, service.graphs.merge(graph, _merged(service, documents, graph), expected=expected))
@@ -247,7 +235,7 @@ async def delete(request: Request, about: About, service: Service) -> Response:
             service.graphs.remove(graph, expected=expected)
         return _told(service)
 
-    return await run_in_threadpool(work)
+    return await service.bulkheads.writes.run(work)
 
 
 def options() -> Response:

@@ -1,7 +1,8 @@
 """``/subgraph/{id}``: one entity's graph, in the syntax asked for.
 
 An ETag is ``"{digest}-{syntax}"``: strong for one representation; If-Match compares the digest alone, so an ETag got with Turtle guards
-a write made in JSON-LD. Conditional requests: RFC 9110 §13.
+a write made in JSON-LD. JSON-LD names the context at the address where this service serves it, or carries it (``context=inline``), each
+form under an ETag of its own. Conditional requests: RFC 9110 §13.
 """
 
 from __future__ import annotations
@@ -13,46 +14,61 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Path, Query, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api import bodies, writing
-from api.assembly import Parts, parts
-from api.compression import Scope
-from api.negotiation import JSON_OFFERED, Reply, choose, rdf_syntax, sent_syntax
-from api.problems import NotAcceptable, unconditional
-from api.representations import (
-    CONTEXT_LINK,
-    Whole,
-    digests_of,
-    etag,
-    headers_of,
-    matches,
-    neighbours,
-    write_graph,
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http import async_write, bodies
+from drumlin.api.http.asgi import Scope
+from drumlin.api.http.etags import expected_digest, matches
+from drumlin.api.http.negotiation import (
+    JSON_OFFERED,
+    ContextChoice,
+    ContextStyle,
+    Reply,
+    choose,
+    rdf_syntax,
+    sent_syntax,
 )
-from kg import jsonld, patching, rdf
-from kg.errors import (
+from drumlin.api.http.owners import Owner
+from drumlin.api.http.problems import NotAcceptable, unconditional
+from drumlin.api.http.representations import Whole, context_of, etag, headers_of, neighbours, pretty, write_graph
+from drumlin.kg import rdf
+from drumlin.kg.errors import (
     InvalidDocument,
     InvalidInput,
-    PreconditionFailed,
     ResourceGone,
     ResourceNotFound,
     UnsupportedSyntax,
 )
-from kg.neighbourhood import MAX_DEPTH, Following
-from kg.rdf import JSONLD, Syntax
-from kg.store.protocol import ANY, Content, Unconditional, Written
-from kg.subgraphs import Subgraph
+from drumlin.kg.graphs import patch as patching
+from drumlin.kg.graphs.entities import EntityGraph
+from drumlin.kg.graphs.ingest import Statements
+from drumlin.kg.graphs.neighbourhood import MAX_DEPTH, Traversal
+from drumlin.kg.model.iris import CONTEXT_PATH
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.rdf.syntax import JSONLD, Syntax
+from drumlin.kg.store.protocol import Unconditional, Written
+from drumlin.kg.telemetry import seed
 
 router = APIRouter(tags=["subgraphs"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 Accept = Annotated[str | None, Header()]
 IfMatch = Annotated[str | None, Header()]
 IfNoneMatch = Annotated[str | None, Header()]
 ContentType = Annotated[str | None, Header()]
-Prefer = Annotated[str | None, Header(description="return=minimal (default) or return=representation.")]
+Prefer = Annotated[
+    str | None,
+    Header(description="return=minimal (default) or return=representation; context=link (default) or context=inline."),
+]
+ReadPrefer = Annotated[str | None, Header(description="context=link (default) or context=inline.")]
+ContextForm = Annotated[
+    ContextStyle | None,
+    Query(
+        alias="context",
+        description="JSON-LD only: link names the context by its address here, inline carries it; wins over Prefer.",
+    ),
+]
 Format = Annotated[str | None, Query(alias="format", description="Syntax of the answer; wins over Accept.")]
 
 
@@ -82,28 +98,18 @@ _PREFIXES = ("/subgraph/", "/id/", "/doc/")
 _SUFFIXES = {each.suffix: each for each in rdf.SYNTAXES}
 
 
-def _expected(service: Parts, iri: str, if_match: str | None, if_none_match: str | None) -> str | Unconditional | None:
+def _expected(
+    service: Services, iri: str, if_match: str | None, if_none_match: str | None
+) -> str | Unconditional | None:
     """Turn the conditional headers into what the store checks under its lock."""
-    if if_match is None and if_none_match is None:
-        if service.settings.require_if_match:
-            raise unconditional()
-        return ANY
-    entry = service.subgraphs.live_entry(iri)
-    current = entry.digest if entry else None
-    if if_none_match is not None:
-        if if_none_match.strip() != "*":
-            raise PreconditionFailed(
-                "If-None-Match on a write takes only *", hint="use If-Match to replace what you have read"
-            )
-        if current is not None:
-            raise PreconditionFailed(f"{iri} exists", detail={"digest": current})
-        return None
-    assert if_match is not None
-    if current is None or (if_match.strip() != "*" and current not in digests_of(if_match)):
-        raise PreconditionFailed(
-            f"{iri} has changed since it was read", hint="read it again", detail={"digest": current}
-        )
-    return current
+    if if_match is None and if_none_match is None and service.settings.require_if_match:
+        raise unconditional()
+
+    def current() -> str | None:
+        entry = service.subgraphs.live_entry(iri)
+        return entry.digest if entry else None
+
+    return expected_digest(iri, if_match, if_none_match, current)
 
 
 def without_suffix(id: str) -> str:
@@ -112,7 +118,7 @@ def without_suffix(id: str) -> str:
     return head if dot + suffix in _SUFFIXES else id
 
 
-def _split(service: Parts, id: str, wanted: str | None) -> tuple[str, str | None]:
+def _split(service: Services, id: str, wanted: str | None) -> tuple[str, str | None]:
     """Read a suffix off the id; an id that exists as written wins over its reading as a suffix, and ``format`` over what it says."""
     head, dot, _ = id.rpartition(".")
     suffix = id[len(head) :] if dot else ""
@@ -127,8 +133,9 @@ class Wish(msgspec.Struct, frozen=True):
     syntax: str | None
     accept: str | None
     known: str | None
-    around: Following
+    around: Traversal
     frame: str | None
+    context: ContextChoice
 
 
 def wish(
@@ -148,12 +155,16 @@ def wish(
     frame: Annotated[
         str | None,
         Query(
-            description="JSON-LD only: a class whose frame is taken, or a frame as JSON text.", examples=["Deployment"]
+            description="JSON-LD only: a class whose frame is taken, a frame as JSON text, or seed: the flat document of system A.",
+            examples=["Deployment"],
         ),
     ] = None,
+    context: ContextForm = None,
+    prefer: ReadPrefer = None,
 ) -> Wish:
     """Read what a client wants (FastAPI dependency)."""
-    return Wish(wanted, accept, if_none_match, following(depth, include), frame)
+    choice = ContextChoice.of(context, prefer)
+    return Wish(wanted, accept, if_none_match, following(depth, include), frame, choice)
 
 
 Wanted = Annotated[Wish, Depends(wish)]
@@ -163,53 +174,75 @@ Wanted = Annotated[Wish, Depends(wish)]
 def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
     """Return what the graph says about one entity, as JSON-LD, Turtle, N-Triples, N-Quads, TriG or RDF/XML.
 
+    JSON-LD names its context at the address where this service serves it; with ``context=inline``, or ``Prefer: context=inline``, it
+    carries it, and is read without any service.
+
     With ``depth`` or ``include`` the graphs around it come too, at most 100: ``X-Drumlin-Graphs`` says how many there are,
     ``X-Drumlin-Left-Out`` how many more would have been. With ``frame`` they are one document in the shape of the frame.
     """
     return represent(service, id, wanted)
 
 
-def represent(service: Parts, id: str, wanted: Wish) -> Response:
+def represent(service: Services, id: str, wanted: Wish) -> Response:
     """Answer with the representation of an entity that a client asks for; 304 when it has it."""
     return render(service, find(service, id, wanted), wanted)
 
 
-class Found(msgspec.Struct, frozen=True):
+class NegotiatedGraph(msgspec.Struct, frozen=True):
     """A graph, and the syntax in which it is wanted."""
 
-    subgraph: Subgraph
+    subgraph: EntityGraph
     syntax: Syntax
     media_type: str
 
 
-def find(service: Parts, id: str, wanted: Wish) -> Found:
+def find(service: Services, id: str, wanted: Wish) -> NegotiatedGraph:
     """Read the graph that a client asks for."""
     id, suffix = _split(service, id, wanted.syntax)
     accept = choose(wanted.accept, JSON_OFFERED) if wanted.frame and not suffix else wanted.accept
     syntax, media_type = rdf_syntax(accept, suffix)
     if wanted.frame and syntax is not JSONLD:
         raise NotAcceptable(f"a frame shapes JSON-LD, not {syntax.name}", detail={"offered": [JSONLD.media_type]})
-    return Found(_live(service, id), syntax, media_type)
+    return NegotiatedGraph(_live(service, id, wanted.context), syntax, media_type)
 
 
-def render(service: Parts, read: Found, wanted: Wish) -> Response:
+def render(service: Services, read: NegotiatedGraph, wanted: Wish) -> Response:
     """Write a graph that was read as the client wants it."""
-    subgraph, syntax, media_type = read.subgraph, read.syntax, read.media_type
-    links = _links(service, subgraph, media_type)
+    subgraph, syntax, media_type, form = read.subgraph, read.syntax, read.media_type, wanted.context.form
+    links = _links(service, subgraph, media_type, form, wanted.accept)
+    if wanted.frame == seed.NAME:
+        return _seed(service, read, wanted, links)
     found = None
-    tag = etag(subgraph.digest, syntax)
+    tag = etag(subgraph.digest, syntax, form)
     if wanted.around.depth or wanted.around.notes or wanted.frame:
         found = service.subgraphs.around(subgraph.iri, wanted.around)
-        tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, weak=True)
-    headers = headers_of(subgraph, tag, links)
+        tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, form, weak=True)
+    headers = headers_of(subgraph, syntax, tag, links)
+    if wanted.context.preferred and syntax is JSONLD:
+        headers["Preference-Applied"] = f"context={form}"
     if matches(wanted.known, tag):
         return Whole(status_code=304, headers=headers)
+    context = context_of(service.iris.context, form)
     if found is None:
-        return Whole(write_graph(subgraph.text, subgraph.iri, syntax), media_type=media_type, headers=headers)
-    return neighbours(found, syntax, media_type, headers, wanted.frame)
+        return Whole(write_graph(subgraph.text, subgraph.iri, syntax, context), media_type=media_type, headers=headers)
+    return neighbours(found, syntax, media_type, headers, wanted.frame, context, service.iris.context)
 
 
-def following(depth: int, include: str | None) -> Following:
+def _seed(service: Services, read: NegotiatedGraph, wanted: Wish, links: str) -> Response:
+    """Answer with the flat document of an entity; its ETag is weak, since it describes datasources too."""
+    if wanted.around.depth or wanted.around.notes:
+        raise InvalidInput("frame=seed shows one entity alone", hint="leave depth and include away")
+    subgraph = read.subgraph
+    known = {each.iri: each for each in service.resolver.datasources()}
+    body = pretty(seed.document(jsonld.compact(subgraph.lines, subgraph.iri), known))
+    tag = etag(rdf.digest_of(body.decode()), read.syntax, ContextStyle.link, weak=True)
+    headers = headers_of(subgraph, read.syntax, tag, links)
+    if matches(wanted.known, tag):
+        return Whole(status_code=304, headers=headers)
+    return Whole(body, media_type=read.media_type, headers=headers)
+
+
+def following(depth: int, include: str | None) -> Traversal:
     """Read ``depth`` and ``include``; naming what to follow means one link at least. Raises ``InvalidInput``."""
     named = {each.strip() for each in (include or "").split(",")} - {""}
     notes, incoming = "notes" in named, "incoming" in named
@@ -218,34 +251,43 @@ def following(depth: int, include: str | None) -> Following:
     if unknown:
         raise InvalidInput(f"include: {', '.join(unknown)} is not a term of the context", hint="see /context/v1.jsonld")
     predicates = frozenset(name for each in links if (name := jsonld.predicate(each)))
-    return Following(max(depth, 1) if links or incoming else depth, predicates, incoming, notes)
+    return Traversal(max(depth, 1) if links or incoming else depth, predicates, incoming, notes)
 
 
-def _live(service: Parts, id: str) -> Subgraph:
-    """Read a graph; a tombstone is told within the error."""
+def _live(service: Services, id: str, context: ContextChoice) -> EntityGraph:
+    """Read a graph; a tombstone is part of the error."""
     try:
         return service.subgraphs.read(id)
     except ResourceGone as gone:
         tombstone = service.subgraphs.read(id, allow_gone=True)
-        gone.detail["tombstone"] = jsonld.compact(tombstone.lines, tombstone.iri)
+        gone.detail["tombstone"] = jsonld.compact(
+            tombstone.lines, tombstone.iri, context_of(service.iris.context, context.form)
+        )
         raise
 
 
 @lru_cache(64)
-def _usual_links(base: str, media_type: str) -> str:
+def _usual_links(base: str, media_type: str, context: ContextStyle, *, alternates: bool) -> str:
     """Return the links of every representation in one media type; NUL stands for the entity's short id."""
-    others = (each for each in rdf.SYNTAXES if each.media_type != media_type)
+    others = [each for each in rdf.SYNTAXES if each.media_type != media_type] if alternates else []
     links = [
         f'<{base}/id/\0>; rel="describes"',
         *(f'<{base}/doc/\0{each.suffix}>; rel="alternate"; type="{each.media_type}"' for each in others),
     ]
-    return ", ".join([*links, CONTEXT_LINK] if media_type == "application/json" else links)
+    if media_type == "application/json" and context is ContextStyle.link:
+        address = f"{base}{CONTEXT_PATH}"
+        links.append(f'<{address}>; rel="http://www.w3.org/ns/json-ld#context"; type="application/ld+json"')
+    return ", ".join(links)
 
 
-def _links(service: Parts, subgraph: Subgraph, media_type: str) -> str:
-    """Return the Link header: the thing itself, its other representations, remarks on it (RFC 8288)."""
+def _links(service: Services, subgraph: EntityGraph, media_type: str, context: ContextStyle, accept: str | None) -> str:
+    """Return the Link header: the thing itself, its other representations, remarks on it (RFC 8288).
+
+    A client that names JSON-LD has got it, and gets no alternates: the document loaders of pyld fail where there are several.
+    """
     short = service.iris.short(subgraph.iri)
-    links = _usual_links(service.settings.base, media_type).replace("\0", short)
+    named = media_type in JSON_OFFERED and "json" in (accept or "").lower()
+    links = _usual_links(service.iris.base, media_type, context, alternates=not named).replace("\0", short)
     if not short.startswith("notes/") and service.subgraphs.has_notes(subgraph.iri):
         links += f', <{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
     return links
@@ -253,24 +295,28 @@ def _links(service: Parts, subgraph: Subgraph, media_type: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """What the headers of a write say."""
+    """What a write says beside its body."""
 
     content_type: str | None
     if_match: str | None
     if_none_match: str | None
     prefer: str | None
     accept: str | None
+    owner: str
+    context: ContextStyle | None = None
 
 
 def sending(
+    owner: Owner,
     content_type: ContentType = None,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
+    context: ContextForm = None,
 ) -> Sending:
-    """Read the headers of a write (FastAPI dependency)."""
-    return Sending(content_type, if_match, if_none_match, prefer, accept)
+    """Read what a write says beside its body (FastAPI dependency)."""
+    return Sending(content_type, if_match, if_none_match, prefer, accept, owner, context)
 
 
 @router.put("/subgraph/{id:path}", summary="Create or replace one entity's graph")
@@ -280,16 +326,21 @@ async def put(id: EntityId, request: Request, service: Service, sent: Annotated[
     return await replace(service, id, sent, syntax, data)
 
 
-async def replace(service: Parts, id: str, sent: Sending, syntax: Syntax, data: bytes) -> Response:
+async def replace(service: Services, id: str, sent: Sending, syntax: Syntax, data: bytes) -> Response:
     """Make a graph hold exactly what the document ``data`` says."""
-    iri, reply = service.iris.expand(id), Reply.of(sent.prefer, sent.accept, syntax)
+    iri, reply = service.iris.expand(id), Reply.of(sent.prefer, sent.accept, syntax, sent.context)
 
-    def prepared() -> writing.Prepared:
+    quick = async_write.quick_content(service.store, service.iris, data, syntax, iri)
+
+    def prepare() -> async_write.Prepared:
         expected = _expected(service, iri, sent.if_match, sent.if_none_match)
-        return service.subgraphs.putting(iri, service.subgraphs.parse(data, syntax, iri), expected=expected)
+        content = service.subgraphs.parse(data, syntax, iri) if quick is None else quick
+        return service.subgraphs.putting(iri, content, owner=sent.owner, expected=expected)
 
-    written = await writing.written(service.store, iri, len(data), prepared)
-    return await writing.beside(service.store, iri, len(data), lambda: _written(service, iri, written, reply))
+    written = await async_write.write(service.store, prepare, service.bulkheads.writes, inline=quick is not None)
+    return await async_write.run_inline_or_thread(
+        service.store, iri, len(data), lambda: _written(service, iri, written, reply), service.bulkheads.writes
+    )
 
 
 @router.post("/subgraph/{id:path}", summary="Create one entity's graph")
@@ -297,22 +348,24 @@ async def post(
     id: EntityId,
     request: Request,
     service: Service,
+    owner: Owner,
     content_type: ContentType = None,
     if_match: IfMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
+    context: ContextForm = None,
 ) -> Response:
     """Create the graph: 201 and Location; 409 when it is there already."""
     syntax, data = await _sent(request, service, content_type)
-    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, syntax)
+    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, syntax, context)
 
     def work() -> Response:
         if if_match is not None:
             _expected(service, iri, if_match, None)
-        written = service.subgraphs.create(iri, service.subgraphs.parse(data, syntax, iri))
+        written = service.subgraphs.create(iri, service.subgraphs.parse(data, syntax, iri), owner=owner)
         return _written(service, iri, written, reply)
 
-    return await run_in_threadpool(work)
+    return await service.bulkheads.writes.run(work)
 
 
 @router.patch("/subgraph/{id:path}", summary="Change a part of one entity's graph")
@@ -320,11 +373,13 @@ async def patch(
     id: EntityId,
     request: Request,
     service: Service,
+    owner: Owner,
     content_type: ContentType = None,
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
     prefer: Prefer = None,
     accept: Accept = None,
+    context: ContextForm = None,
 ) -> Response:
     """Apply a JSON merge-patch (null removes, arrays replace) or ground SPARQL Update; the result is validated as a whole."""
     kind = (content_type or "").partition(";")[0].strip().lower()
@@ -333,20 +388,21 @@ async def patch(
             f"a patch is sent as {' or '.join(patching.MEDIA_TYPES)}", detail={"offered": list(patching.MEDIA_TYPES)}
         )
     data = await bodies.body_of(request, service.settings.document_bytes)
-    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, JSONLD)
+    iri, reply = service.iris.expand(id), Reply.of(prefer, accept, JSONLD, context)
 
-    def change(live: Subgraph) -> Content:
+    def change(live: EntityGraph) -> Statements:
         if kind == patching.SPARQL_UPDATE:
-            return patching.updated(live.lines, iri, _text(data), max_bytes=service.settings.document_bytes)
-        return service.subgraphs.parse(patching.merged(live.lines, iri, data), JSONLD, iri)
+            limit = service.settings.document_bytes
+            return Statements(patching.updated(live.lines, iri, _text(data), max_bytes=limit, parsers=service.parsers))
+        return service.subgraphs.parse(patching.merged(live.lines, iri, data, service.iris.context), JSONLD, iri)
 
     def work() -> Response:
         service.subgraphs.read(iri)  # 404 and 410 before 412
         expected = _expected(service, iri, if_match, if_none_match)
-        written = service.subgraphs.patch(iri, change, expected=expected)
+        written = service.subgraphs.patch(iri, change, owner=owner, expected=expected)
         return _written(service, iri, written, reply)
 
-    return await run_in_threadpool(work)
+    return await service.bulkheads.writes.run(work)
 
 
 def _text(data: bytes) -> str:
@@ -356,12 +412,12 @@ def _text(data: bytes) -> str:
         raise InvalidDocument("the patch is not UTF-8") from error
 
 
-async def _sent(request: Request, service: Parts, content_type: str | None) -> tuple[Syntax, bytes]:
+async def _sent(request: Request, service: Services, content_type: str | None) -> tuple[Syntax, bytes]:
     syntax = sent_syntax(content_type)
     return syntax, await bodies.body_of(request, service.settings.document_bytes)
 
 
-def _written(service: Parts, iri: str, written: Written, reply: Reply) -> Response:
+def _written(service: Services, iri: str, written: Written, reply: Reply) -> Response:
     """Answer a write."""
     headers = {"X-Drumlin-Generation": str(written.generation)}
     address = f"/subgraph/{service.iris.short(iri)}"
@@ -373,16 +429,20 @@ def _written(service: Parts, iri: str, written: Written, reply: Reply) -> Respon
     now = _after(service, iri) if reply.wish == "representation" else None
     if now is None:
         return Whole(status_code=status, headers={**headers, "ETag": etag(written.digest or "", reply.syntax)})
-    shown = headers_of(now, etag(now.digest, reply.syntax), _links(service, now, reply.media_type))
+    form = reply.context.form
+    if reply.context.preferred and reply.syntax is JSONLD:
+        headers["Preference-Applied"] += f", context={form}"
+    links = _links(service, now, reply.media_type, form, accept=None)
+    shown = headers_of(now, reply.syntax, etag(now.digest, reply.syntax, form), links)
     return Whole(
-        write_graph(now.text, iri, reply.syntax),
+        write_graph(now.text, iri, reply.syntax, context_of(service.iris.context, form)),
         201 if status == 201 else 200,
         headers={**shown, **headers, "Content-Location": address},
         media_type=reply.media_type,
     )
 
 
-def _after(service: Parts, iri: str) -> Subgraph | None:
+def _after(service: Services, iri: str) -> EntityGraph | None:
     try:
         return service.subgraphs.read(iri)
     except ResourceNotFound:  # another write has deleted it since; this one was done all the same
@@ -391,20 +451,22 @@ def _after(service: Parts, iri: str) -> Subgraph | None:
 
 @router.delete("/subgraph/{id:path}", summary="Delete one entity", status_code=204)
 async def delete(
-    id: EntityId, service: Service, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+    id: EntityId, service: Service, owner: Owner, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
 ) -> Response:
     """Turn the graph into a tombstone: reading it gives 410 from now on; its runs are kept."""
-    return await remove(service, id, if_match, if_none_match)
+    return await remove(service, id, owner, if_match, if_none_match)
 
 
-async def remove(service: Parts, id: str, if_match: str | None, if_none_match: str | None) -> Response:
+async def remove(service: Services, id: str, owner: str, if_match: str | None, if_none_match: str | None) -> Response:
     """Turn a graph into a tombstone."""
     iri = service.iris.expand(id)
 
-    def prepared() -> writing.Prepared:
+    def prepare() -> async_write.Prepared:
         service.subgraphs.read(iri)
         expected = _expected(service, iri, if_match, if_none_match)
-        return service.subgraphs.prepare_delete(iri, expected=expected), lambda written: written
+        return service.subgraphs.prepare_delete(iri, owner=owner, expected=expected), lambda written: written
 
-    await writing.written(service.store, iri, 0, prepared)
+    await async_write.write(
+        service.store, prepare, service.bulkheads.writes, inline=False
+    )  # the graph may be of any size
     return Whole(status_code=204)

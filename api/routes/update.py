@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from api.assembly import Parts, parts
-from api.bodies import body_of
-from api.problems import MethodRefused
-from kg.sparql import gate, protocol
+from drumlin.api.bootstrap import Services, parts
+from drumlin.api.http.bodies import body_of
+from drumlin.api.http.disconnects import on_disconnect
+from drumlin.api.http.problems import MethodRefused
+from drumlin.api.querying import FORM_BYTES
+from drumlin.kg.cancellation import Cancellation
+from drumlin.kg.sparql import gate, protocol
 
 router = APIRouter(tags=["sparql"])
 
-Service = Annotated[Parts, Depends(parts)]
+Service = Annotated[Services, Depends(parts)]
 METHODS = ["OPTIONS", "POST"]
 
 
@@ -23,13 +25,20 @@ METHODS = ["OPTIONS", "POST"]
 async def update(request: Request, service: Service) -> Response:
     """Run all operations of an update or none. WHERE parts read the union of all graphs unless they say otherwise.
 
+    An update whose client leaves while it is evaluated is cancelled; nothing was written.
     Graphs below ``/id/`` keep their rules: valid as a whole, one owner, a tombstone when dropped.
     """
     limit = service.settings.query_bytes
-    body = await body_of(request, limit + 65_536)
-    sent = protocol.read_update(request.scope["query_string"], request.headers.get("content-type"), body)
-    gated = gate.check(sent.update, max_bytes=limit, expect="update")
-    generation = await run_in_threadpool(service.updates.run, gated, sent.dataset, seconds=sent.seconds)
+    body = await body_of(request, limit + FORM_BYTES)
+
+    def work() -> int:
+        sent = protocol.read_update(request.scope["query_string"], request.headers.get("content-type"), body)
+        gated = gate.check(sent.update, max_bytes=limit, expect="update")
+        return service.updates.run(gated, sent.dataset, seconds=sent.seconds)
+
+    of_this = Cancellation()
+    async with on_disconnect(request.receive, of_this.cancel):
+        generation = await service.bulkheads.updates.run(work, of_this=of_this)
     return Response(status_code=204, headers={"X-Drumlin-Generation": str(generation)})
 
 

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from exporters.protocol import Change, Gone, Upserted
+from drumlin.exporters.protocol import Change, Gone, Upserted
 
 LOT = 256
 """Changes that are taken at once: a lock and a wake-up for each would cost more than the change itself."""

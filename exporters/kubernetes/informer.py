@@ -1,30 +1,30 @@
 """Source ``kubernetes``: the live objects of one cluster, as changes.
 
 One reflector thread per kind feeds one bounded backlog; ``changes`` takes from it. A kind that is forbidden or not installed
-is set aside and reported by ``status``; the others go on. Nothing is ever polled, and nothing is remembered across restarts.
+is set aside and reported by ``status``; the others go on. Nothing is polled but for a slow relist, and nothing is remembered across
+restarts.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
-from exporters.kubernetes.access import Access
-from exporters.kubernetes.backlog import Backlog
-from exporters.kubernetes.reflector import Reflector
-from exporters.kubernetes.status import KindStatus
-from exporters.kubernetes.timing import Timing
-from exporters.protocol import Change, Clock, Kind
-from kg.errors import InvalidSettings
+from drumlin.exporters.kubernetes.access import ApiServer
+from drumlin.exporters.kubernetes.backlog import Backlog
+from drumlin.exporters.kubernetes.cluster_identity import ClusterIdentity
+from drumlin.exporters.kubernetes.kind_status import KindStatus
+from drumlin.exporters.kubernetes.reflector import Reflector
+from drumlin.exporters.kubernetes.selectors import checked_namespace
+from drumlin.exporters.kubernetes.timing import Timing
+from drumlin.exporters.protocol import Change, Clock, Kind
 
 __all__ = ["KindStatus", "KubernetesSource", "Timing"]
 
 _POLL = 0.1  # seconds between looks at ``stop``
 _JOIN = 0.5  # seconds for the threads to end; one that still connects is a daemon and ends by itself
-_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123 label
 
 
 def _now() -> datetime:
@@ -42,7 +42,7 @@ class KubernetesSource:
 
     def __init__(
         self,
-        access: Access,
+        access: ApiServer,
         kinds: Sequence[Kind],
         cluster: str,
         *,
@@ -56,9 +56,7 @@ class KubernetesSource:
         self._access = access
         self._kinds = tuple(kinds)
         self._cluster = cluster
-        if namespace is not None and not _NAMESPACE.fullmatch(namespace):
-            raise InvalidSettings(f"{namespace!r} is not the name of a namespace")
-        self._namespace = namespace
+        self._namespace = None if namespace is None else checked_namespace(namespace)
         self._label_selector = label_selector
         self._clock = clock
         self._timing = timing
@@ -72,14 +70,21 @@ class KubernetesSource:
         """The owner recorded for graphs written from here."""
         return f"kubernetes:{self._cluster}"
 
+    @property
+    def core(self) -> frozenset[str]:
+        """The names of the kinds without which there is no map of a cluster; within one namespace, pods alone."""
+        core = {"Pod"} if self._namespace else {"Namespace", "Node", "Pod"}
+        return frozenset(core & {each.name for each in self._kinds})
+
     def changes(self, stop: threading.Event) -> Iterator[Change]:
         """Yield changes for ever; end within a second after ``stop`` is set. For one consumer at a time.
 
-        A kind that is forbidden or not installed never yields ``Synced``. Raises ``SourceUnavailable`` when the server refuses
+        A kind that is forbidden or not installed yields no ``Synced`` meanwhile. Raises ``SourceRefused`` when the server refuses
         the credentials or the request at the first contact; every later failure is waited out.
         """
         self._backlog = backlog = Backlog(self._capacity)
-        self._reflectors = reflectors = tuple(self._reflector(kind, backlog) for kind in self._kinds)
+        identity = ClusterIdentity()
+        self._reflectors = reflectors = tuple(self._reflector(kind, backlog, identity) for kind in self._kinds)
         threads = [
             threading.Thread(target=each.run, name=f"reflector-{each.kind.plural}", daemon=True) for each in reflectors
         ]
@@ -103,7 +108,7 @@ class KubernetesSource:
         """Return how each kind is doing; empty before ``changes`` began. Callable from any thread."""
         return tuple(each.status() for each in self._reflectors)
 
-    def _reflector(self, kind: Kind, backlog: Backlog) -> Reflector:
+    def _reflector(self, kind: Kind, backlog: Backlog, identity: ClusterIdentity) -> Reflector:
         return Reflector(
             self._access,
             kind,
@@ -113,6 +118,7 @@ class KubernetesSource:
             path=self._path(kind),
             label_selector=self._label_selector if kind.namespaced else None,
             page_size=self._page_size,
+            identity=identity,
         )
 
     def _path(self, kind: Kind) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.protocol import Metadata, shared
-from kg.quantities import Written
+from drumlin.exporters.protocol import Metadata, shared
+from drumlin.kg.model.quantities import Written
 
 INJECTION = "fluentd-sidecar-injector.h3poteto.dev/injection"
 """The annotation by which a pod asks for the logging sidecar."""
@@ -99,6 +99,76 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False):
         return [*self.containers, *(each for each in self.initContainers or () if is_sidecar(each))]
 
 
+class NameReference(msgspec.Struct, frozen=True, gc=False):
+    """The name of an object in the same namespace; what is taken from it is never parsed."""
+
+    name: str = ""
+
+
+class ValueSource(msgspec.Struct, frozen=True, gc=False):
+    """Where the value of a variable comes from."""
+
+    configMapKeyRef: NameReference | None = None
+    secretKeyRef: NameReference | None = None
+
+
+class Variable(msgspec.Struct, frozen=True, gc=False):
+    """A variable of the environment without its name and value."""
+
+    valueFrom: ValueSource | None = None
+
+
+class VariablesSource(msgspec.Struct, frozen=True, gc=False):
+    """Where many variables come from."""
+
+    configMapRef: NameReference | None = None
+    secretRef: NameReference | None = None
+
+
+class TemplateContainer(Container, frozen=True, gc=False):
+    """A container of a template, with what its variables refer to; of running pods that is never parsed, there are too many."""
+
+    env: tuple[Variable, ...] | None = None
+    envFrom: tuple[VariablesSource, ...] | None = None
+
+
+class SecretVolume(msgspec.Struct, frozen=True, gc=False):
+    """A volume's reference to a secret."""
+
+    secretName: str = ""
+
+
+class ProjectedSource(msgspec.Struct, frozen=True, gc=False):
+    """One of several sources of a volume."""
+
+    configMap: NameReference | None = None
+    secret: NameReference | None = None
+
+
+class ProjectedVolume(msgspec.Struct, frozen=True, gc=False):
+    """A volume of several sources."""
+
+    sources: tuple[ProjectedSource, ...] | None = None
+
+
+class TemplateVolume(Volume, frozen=True, gc=False):
+    """A volume of a template, as far as it is a claim, a ConfigMap or a Secret."""
+
+    configMap: NameReference | None = None
+    secret: SecretVolume | None = None
+    projected: ProjectedVolume | None = None
+
+
+class TemplateSpec(PodSpec, frozen=True, gc=False):
+    """The pods of a template, with the names of what they refer to."""
+
+    containers: tuple[TemplateContainer, ...] = ()
+    initContainers: tuple[TemplateContainer, ...] | None = None
+    volumes: tuple[TemplateVolume, ...] | None = None
+    imagePullSecrets: tuple[NameReference, ...] | None = None
+    serviceAccountName: str | None = None
+
+
 class ScrapeAnnotation(msgspec.Struct, frozen=True, gc=False):
     """Whether a Prometheus is asked to scrape."""
 
@@ -122,7 +192,7 @@ class PodTemplate(msgspec.Struct, frozen=True, gc=False):
     """The pods that a workload makes."""
 
     metadata: TemplateMetadata | None = None
-    spec: PodSpec = PodSpec()
+    spec: TemplateSpec = TemplateSpec()
 
 
 class Condition(msgspec.Struct, frozen=True, gc=False):
@@ -133,15 +203,10 @@ class Condition(msgspec.Struct, frozen=True, gc=False):
 
 
 def is_sidecar(container: Container) -> bool:
-    """Tell whether an init container keeps running beside the others."""
+    """Return whether an init container keeps running beside the others."""
     return container.restartPolicy == "Always"
 
 
 def condition(conditions: tuple[Condition, ...] | None, kind: str) -> str | None:
     """Return the status of a condition (True, False, Unknown), or None when it is not there."""
     return next((each.status for each in conditions or () if each.type == kind), None)
-
-
-def without_nulls(document: dict[str, object]) -> dict[str, object]:
-    """Drop what is unset or empty: an absent field is an absent key, never a null."""
-    return {key: value for key, value in document.items() if value is not None and value != []}

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from exporters.kubernetes.selectors import LabelSelector
-from exporters.protocol import Metadata
-from kg.errors import InvalidSettings
+from drumlin.exporters.kubernetes.selectors import LabelSelector
+from drumlin.exporters.protocol import Metadata
+from drumlin.kg.errors import InvalidSettings
 
 Scalar = str | int | float | bool | None
 _STEP = re.compile(
@@ -25,7 +26,7 @@ _STEP = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberStep:
     """Go to the member ``name``."""
 
     name: str
@@ -44,10 +45,11 @@ class Inside:
     """Go on inside a text that is JSON."""
 
 
-Step = Member | Elements | Inside
+Step = MemberStep | Elements | Inside
 Path = tuple[Step, ...]
 
 
+@lru_cache(maxsize=4096)  # the same few, for every object
 def path(text: str) -> Path:
     """Read a path; raises ``InvalidSettings`` that says where it stops being one."""
     steps: list[Step] = []
@@ -69,7 +71,7 @@ def _step(found: re.Match[str]) -> Step:
         return Inside()
     if found["all"]:
         return Elements()
-    return Elements(found["key"], found["text"]) if found["key"] else Member(found["dotted"] or found["quoted"])
+    return Elements(found["key"], found["text"]) if found["key"] else MemberStep(found["dotted"] or found["quoted"])
 
 
 # -- paths → structs ------------------------------------------------------------------------------------------------------
@@ -88,12 +90,12 @@ class _Shape:
         match steps:
             case ():
                 self.leaf = leaf
-            case (Member(name), *rest):
+            case (MemberStep(name), *rest):
                 self.members.setdefault(name, _Shape()).add(tuple(rest), leaf)
             case (Elements(key), *rest):
                 self.elements = self.elements or _Shape()
                 if key:
-                    self.elements.add((Member(key),), Scalar)
+                    self.elements.add((MemberStep(key),), Scalar)
                 self.elements.add(tuple(rest), leaf)
             case (Inside(), *rest):
                 self.inside = self.inside or _Shape()
@@ -161,6 +163,18 @@ def projection(name: str, paths: Sequence[Path], selectors: Sequence[Path] = ())
     return msgspec.defstruct(name, [("metadata", metadata)], bases=(made,), frozen=True, gc=False, kw_only=True)
 
 
+def extended_metadata(name: str, paths: Sequence[Path], base: type[Any]) -> Any:
+    """Return a struct below ``base`` that also takes what ``paths`` name in the metadata; raises ``InvalidSettings`` for a field of it."""
+    whole = _Shape()
+    for each in paths:
+        whole.add(each, Scalar)
+    members = whole.members.get("metadata", _Shape())
+    taken = frozenset(field.encode_name for field in msgspec.structs.fields(base))
+    if again := sorted((members.members.keys() & taken) - _METADATA):
+        raise InvalidSettings(f"{again[0]} of this kind are read already; only labels can be named")
+    return members.struct(name, base, taken)
+
+
 _METADATA = frozenset(Metadata.__struct_fields__)
 
 
@@ -176,7 +190,7 @@ def found(value: Any, steps: Path) -> Iterator[Any]:
         return
     first, rest = steps[0], steps[1:]
     match first:
-        case Member(name):
+        case MemberStep(name):
             yield from found(_member(value, name), rest)
         case Elements(key, text):
             for each in value.values() if isinstance(value, dict) else value:

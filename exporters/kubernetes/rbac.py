@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from exporters.protocol import Kind
+from drumlin.exporters.kubernetes.selectors import checked_namespace
+from drumlin.exporters.protocol import Kind
 
 _HEAD = """\
 # What `--source kubernetes` may read: the kinds it follows, and nothing else. No secrets, no configmaps, no wildcards.
@@ -51,8 +52,11 @@ subjects:
 def manifests(kinds: Iterable[Kind], account: str = "drumlin", namespace: str | None = None) -> str:
     """Return a service account in the namespace ``account``, the ClusterRole to read ``kinds`` and its binding, as YAML.
 
-    With ``namespace`` a Role there and its binding, of the kinds that stand in namespaces: no right reaches beyond.
+    With ``namespace`` a Role there and its binding, of the kinds that stand in namespaces: no right reaches beyond. Raises
+    ``InvalidSettings`` for what is not the name of a namespace.
     """
+    for each in filter(None, (account, namespace)):
+        checked_namespace(each)
     plurals: dict[str, set[str]] = defaultdict(set)
     for kind in kinds:
         if kind.namespaced or namespace is None:

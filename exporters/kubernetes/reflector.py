@@ -2,13 +2,14 @@
 
 A reflector is a small state machine around ``resourceVersion``: without one it lists (as a watch-list, else page by page), with
 one it watches from there. Whatever happens decides two things only: whether the version is kept, and how long to wait.
-It keeps the last projection of each object by uid, so that what vanished unseen can be told as ``Gone``.
+It keeps the last projection of each object by uid, so that what vanished unseen can be reported as ``Gone``.
 
 Specification: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -17,26 +18,36 @@ from contextlib import contextmanager
 
 import structlog
 
-from exporters.kubernetes.access import Access, ApiRefused, Stream, StreamBroken, StreamSilent
-from exporters.kubernetes.backlog import Backlog
-from exporters.kubernetes.status import KindStatus, Tally
-from exporters.kubernetes.timing import Backoff, Timing
-from exporters.kubernetes.wire import Event, Failure, Page, Reader, Unreadable, lines
-from exporters.protocol import Aside, Clock, Gone, Kind, Manifest, Rejected, Synced, Upserted
-from kg.errors import SourceUnavailable
+from drumlin.exporters.kubernetes.access import ApiRefused, ApiServer, StreamBroken, StreamSilent, WatchStream
+from drumlin.exporters.kubernetes.backlog import Backlog
+from drumlin.exporters.kubernetes.cluster_identity import ClusterIdentity
+from drumlin.exporters.kubernetes.kind_status import KindStatus, Tally
+from drumlin.exporters.kubernetes.served_kinds import is_unserved
+from drumlin.exporters.kubernetes.timing import Backoff, Timing
+from drumlin.exporters.kubernetes.wire import (
+    ListPage,
+    ManifestDecoder,
+    UnreadableObject,
+    WatchEvent,
+    WatchFailure,
+    lines,
+)
+from drumlin.exporters.protocol import Clock, Gone, Kind, KindUnavailable, Manifest, Rejected, Synced, Upserted
+from drumlin.kg.errors import SourceRefused, SourceUnavailable
 
 log = structlog.get_logger()
 
 _STUBBORN = 5  # refusals in a row after which the version itself is suspected
 _MOST_PATIENCE = 64
-_LONGEST_ASKED = 300.0  # seconds of a Retry-After that are honoured; one kind must not sleep for a day
+_NOBODY = "requests are anonymous: name a user in the kubeconfig's context, and check that its credentials are complete"
+_ADDRESS = "check the server's address, and what it needs behind the host: a proxy may serve clusters below a path"
 _PASSING = {403, 410, 429, 503, 504}  # says nothing about whether the server knows watch-lists
 
 
 class ApiFailed(SourceUnavailable):
     """An ERROR event arrived inside a healthy answer."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: WatchFailure) -> None:
         super().__init__(f"the API server ended the watch: {failure.code} {failure.reason}")
         self.status = failure.code
         self.retry_after = failure.retry_after
@@ -46,12 +57,16 @@ class _NoInitialEnd(Exception):
     """The server took the watch-list's parameters and never said where the list ends; never leaves this module."""
 
 
+class _WentBack(Exception):
+    """A watch reported versions below the one it began at: the server was restored; never leaves this module."""
+
+
 class Reflector:
     """Follows the objects of ``kind`` below ``path`` and puts their changes into ``backlog``; ``run`` is its thread."""
 
     def __init__(
         self,
-        access: Access,
+        access: ApiServer,
         kind: Kind,
         backlog: Backlog,
         clock: Clock,
@@ -60,8 +75,12 @@ class Reflector:
         path: str,
         label_selector: str | None,
         page_size: int,
+        identity: ClusterIdentity,
     ) -> None:
         self.kind = kind
+        self._identity = identity
+        self._epoch = identity.epoch
+        identity.on_change(self.interrupt)
         self._access = access
         self._backlog = backlog
         self._clock = clock
@@ -69,21 +88,25 @@ class Reflector:
         self._path = path
         self._selection = {"labelSelector": label_selector} if label_selector else {}
         self._page_size = page_size
-        self._reader = Reader(kind)
+        self._reader = ManifestDecoder(kind)
         self._backoff = Backoff(*timing.backoff)
         self._log = log.bind(kind=kind.name, path=path)
         self._known: dict[str, Manifest] = {}  # by uid
         self._uids: dict[tuple[str | None, str], str] = {}  # (namespace, name) → uid
         self._version: str | None = None  # opaque; None: list first
         self._watch_list = True  # until the server turns out not to know it
-        self._answered = False  # whether the server ever took the request and the credentials for good
+        self._answered = access.served  # whether the server ever took the request and the credentials for good
+        self._unsure = False  # whether the connection was lost, so that the server may have been restored meanwhile
+        self._relist_at = math.inf  # time.monotonic()
+        self._missing = 0  # 404s in a row
+        self._forbidden_since: float | None = None  # time.monotonic() of the first 403 in a row
         self._silent = 0  # watches in a row that said nothing
         self._patience = 2  # how many of them until the version is suspected
         self._began = 0.0  # when the current watch was opened, time.monotonic()
         self._tally = Tally()
         self._halted = threading.Event()
         self._lock = threading.Lock()
-        self._stream: Stream | None = None
+        self._stream: WatchStream | None = None
 
     # -- its thread -----------------------------------------------------------------------------------------------------
     def run(self) -> None:
@@ -93,14 +116,18 @@ class Reflector:
                 self._halted.wait(self._turn())
         except SourceUnavailable as error:
             self._backlog.fail(error)
-        except Exception as error:  # noqa: BLE001 — the thread's edge: a defect ends the source, it leaves no kind dead
+        except BaseException as error:  # noqa: BLE001 — the thread's edge: a defect ends the source, it leaves no kind dead
             self._log.exception("reflector_failed")
             self._backlog.fail(error)
 
     def halt(self) -> None:
         """End ``run`` soon, also while it blocks in a read; callable from any thread."""
+        self._halted.set()
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """End the present request, as if its connection were lost; callable from any thread."""
         with self._lock:
-            self._halted.set()
             if self._stream is not None:
                 self._stream.interrupt()
 
@@ -113,6 +140,7 @@ class Reflector:
         """List or watch once; return how many seconds to wait before the next turn."""
         heard = self._tally.event, self._tally.bookmark
         try:
+            self._verify()
             if self._version is not None or self._watch_list:
                 self._watch()
             else:
@@ -127,14 +155,40 @@ class Reflector:
             return self._without_watch_list()
         except (ApiRefused, ApiFailed) as error:
             return self._refused(error)
+        except _WentBack:
+            self._forget_version("version_went_back")
+            return self._backoff.next()
         except SourceUnavailable as error:
+            self._unsure = True
             if not self._halted.is_set():
-                self._tally.trouble = str(error)
+                self._tally.troubled(str(error))
                 self._log.warning("kubernetes_unreachable", reason=str(error), hint=error.hint)
             return self._backoff.next()
         if heard == (self._tally.event, self._tally.bookmark):  # a stale or a future version looks like this
             return self._unheard() + self._backoff.next()
         return 0.0 if self._long_lived() else self._backoff.next()
+
+    def _verify(self) -> None:
+        """Give the version up where it may be worth nothing: it is long ago that all was listed, or the server was restored.
+
+        After a lost connection the server is asked for its version: one below ours is that of an older backup.
+        """
+        if self._epoch != self._identity.epoch:
+            self._epoch = self._identity.epoch
+            self._forget_version("cluster_replaced")
+        if self._version is not None and time.monotonic() >= self._relist_at:
+            self._version = None
+        if self._version is None or not self._unsure:
+            return
+        if self.kind.name == "Namespace":
+            self._version = None  # few objects, and by one of them the cluster is known
+        elif _is_before(self._page("", size=1).version, self._version):
+            self._forget_version("server_restored")
+        self._unsure = False
+
+    def _forget_version(self, event: str) -> None:
+        self._log.warning(event, version=self._version, hint="everything is listed anew and compared")
+        self._version = None
 
     def _unheard(self) -> float:
         """A watch said nothing. Once is a dead connection; again and again is a version the server does not know."""
@@ -150,16 +204,23 @@ class Reflector:
         return self._backoff.next()
 
     def _refused(self, error: ApiRefused | ApiFailed) -> float:
-        """Decide by status. Raises ``error`` where it is the operator's and not the server's: at the first contact."""
+        """Decide by status. Raises ``SourceRefused`` where it is the operator's and not the server's: at the first contact."""
         tally, listing = self._tally, self._version is None
-        tally.trouble = str(error)
+        tally.troubled(str(error))
         if error.status in (400, 422) and listing and self._watch_list:
             return self._without_watch_list()
         if listing and self._watch_list and isinstance(error, ApiFailed) and error.status not in _PASSING:
             return self._without_watch_list()  # e.g. 500 inside a 200: an etcd that cannot report progress
         if error.status in (400, 401, 422) and not self._answered:
-            raise error
+            raise SourceRefused(str(error), hint=error.hint, detail=error.detail) from error
+        if self._is_nobody(error):
+            raise SourceRefused(str(error), hint=_NOBODY, detail=error.detail) from error
         self._answered = True
+        if error.status == 403 and self._is_forgiven():
+            self._log.warning("kubernetes_refused", status=error.status, reason=str(error))
+            return self._backoff.next()
+        if error.status == 404 and not self.kind.group:
+            return self._no_kubernetes()
         if error.status in (403, 404):
             return self._set_aside(error)
         if error.status == 410:
@@ -168,27 +229,58 @@ class Reflector:
         if error.status in (400, 410, 422) or stubborn:
             self._version = None
         self._log.warning("kubernetes_refused", status=error.status, reason=str(error))
-        return max(self._backoff.next(), min(error.retry_after or 0.0, _LONGEST_ASKED))
+        return max(self._backoff.next(), min(error.retry_after or 0.0, self._timing.asked))
+
+    def _is_nobody(self, error: ApiRefused | ApiFailed) -> bool:
+        """Return whether the server takes us for nobody, and serves nothing to nobody: the credentials are missing."""
+        anonymous = error.status == 403 and 'User "system:anonymous"' in str(error)
+        return anonymous and not self._access.served and self._backoff.failures >= _STUBBORN
+
+    def _is_forgiven(self) -> bool:
+        """Return whether a 403 may pass: a server that starts forbids everything until it has read its roles."""
+        now = time.monotonic()
+        if self._forbidden_since is None:
+            self._forbidden_since = now
+            self._backoff.reset()  # it answers again: the waits of an outage are over
+        return (self._tally.synced or self._version is not None) and now - self._forbidden_since < self._timing.forgiven
+
+    def _no_kubernetes(self) -> float:
+        """A kind of the core group is not found: whatever answers is no Kubernetes API, or not at this address."""
+        reason = f"{self._access.server} is not a Kubernetes API: it does not have {self._path} (404)"
+        self._tally.trouble = reason
+        self._log.warning("no_kubernetes", reason=reason, hint=_ADDRESS)
+        return self._backoff.next()
 
     def _set_aside(self, error: ApiRefused | ApiFailed) -> float:
-        """Leave a kind that is forbidden or not installed for minutes; the others go on, what is known stays known."""
-        tally = self._tally
+        """Leave a kind that is forbidden or not installed for minutes; the others go on, what is known stays known.
+
+        A kind that is not installed, now and somewhat later, and of which the server says so, has no objects any more.
+        """
+        tally, timing = self._tally, self._timing
         if not (tally.synced or tally.forbidden or tally.absent):
-            self._backlog.put(Aside(self.kind))
+            self._backlog.put(KindUnavailable(self.kind))
         tally.forbidden, tally.absent = error.status == 403, error.status == 404
+        self._log.warning("kind_set_aside", status=error.status, reason=str(error), hint=error.hint)
+        wait = timing.forbidden
         if error.status == 404:
             self._version = None
-        self._log.warning("kind_set_aside", status=error.status, reason=str(error), hint=error.hint)
-        return random.uniform(*self._timing.forbidden)  # noqa: S311  spread, no secret
+            self._missing += 1
+            wait = timing.absent if self._missing == 1 else timing.forbidden
+            if self._missing > 1 and is_unserved(self._access, self.kind):
+                tally.untroubled()
+                self._complete(set())
+        elif not self._access.served:  # nothing yet is served: the server may just be starting
+            return min(self._backoff.next(), timing.forbidden[0])
+        return random.uniform(*wait)  # noqa: S311  spread, no secret
 
     # -- requests -----------------------------------------------------------------------------------------------------
     @contextmanager
-    def _opened(self, params: dict[str, str], timeout: float) -> Iterator[Stream]:
-        """Open the collection so that ``halt`` can end it, however the two threads interleave."""
+    def _opened(self, params: dict[str, str], timeout: float) -> Iterator[WatchStream]:
+        """Open the collection so that ``halt``, or another cluster, can end it, however the threads interleave."""
         with self._access.stream(self._path, {**self._selection, **params}, timeout=timeout) as stream:
             with self._lock:
                 self._stream = stream
-                if self._halted.is_set():
+                if self._halted.is_set() or self._epoch != self._identity.epoch:
                     stream.interrupt()
             try:
                 yield stream
@@ -231,8 +323,8 @@ class Reflector:
         self._version = page.version
         self._complete(found)
 
-    def _page(self, token: str) -> Page:
-        params = {"limit": str(self._page_size)} | ({"continue": token} if token else {})
+    def _page(self, token: str, size: int | None = None) -> ListPage:
+        params = {"limit": str(size or self._page_size)} | ({"continue": token} if token else {})
         with self._opened(params, self._timing.page) as stream:
             self._served()
             page = self._reader.page(b"".join(stream))
@@ -248,11 +340,13 @@ class Reflector:
 
     def _served(self) -> None:
         self._answered = True
+        self._forbidden_since = None
+        self._missing = 0
         self._tally.forbidden = self._tally.absent = False
-        self._tally.trouble = None
+        self._tally.untroubled()
 
     # -- what arrives -------------------------------------------------------------------------------------------------
-    def _on_event(self, event: Event, found: set[str] | None) -> set[str] | None:
+    def _on_event(self, event: WatchEvent, found: set[str] | None) -> set[str] | None:
         """Apply one event; ``found`` collects uids until the watch-list's end, then it is None."""
         if event.type == "ERROR":
             raise ApiFailed(self._reader.failure(event))
@@ -260,6 +354,7 @@ class Reflector:
             mark = self._reader.bookmark(event)
             if found is not None and not mark.ends_initial_events:
                 return found
+            self._check_order(mark.resourceVersion, found)
             self._version = mark.resourceVersion or self._version
             self._tally.bookmark = time.monotonic()
             if found is None:
@@ -271,9 +366,15 @@ class Reflector:
         version = self._vanished(decoded, found) if event.type == "DELETED" else self._apply(decoded, found)
         self._tally.event = time.monotonic()
         if found is None:
+            self._check_order(version, found)
             self._version = version or self._version
             self._progressed()
         return found
+
+    def _check_order(self, version: str, found: set[str] | None) -> None:
+        """Raise ``_WentBack`` when a watch goes on below the version that it was opened at."""
+        if found is None and self._version and _is_before(version, self._version):
+            raise _WentBack
 
     def _progressed(self) -> None:
         self._silent, self._patience = 0, 2
@@ -281,18 +382,20 @@ class Reflector:
             self._backoff.reset()
 
     def _long_lived(self) -> bool:
-        """Tell whether the watch has lasted; one that is cut at once, again and again, must not become a busy loop."""
+        """Return whether the watch has lasted; one that is cut at once, again and again, must not become a busy loop."""
         return time.monotonic() - self._began > 10 * self._timing.backoff[0]
 
-    def _apply(self, decoded: Manifest | Unreadable, found: set[str] | None) -> str:
+    def _apply(self, decoded: Manifest | UnreadableObject, found: set[str] | None) -> str:
         """Report an object that exists unless it is known in this version; return its version."""
-        if isinstance(decoded, Unreadable):
+        if isinstance(decoded, UnreadableObject):
             return self._reject(decoded, found)
         meta = decoded.metadata
         if found is not None:
             found.add(meta.uid)
+        self._identity.seen(self.kind, meta)
         known = self._known.get(meta.uid)
-        if known is not None and known.metadata.resourceVersion == meta.resourceVersion:
+        same = known is not None and known.metadata.resourceVersion == meta.resourceVersion
+        if same and (found is None or known == decoded):  # after a restore a version may come again with something else
             return meta.resourceVersion
         former = self._uids.get((meta.namespace, meta.name), meta.uid)
         if former != meta.uid:  # same name, new uid, and the end of the old one went unseen
@@ -302,9 +405,9 @@ class Reflector:
         self._backlog.put(Upserted(self.kind, decoded))
         return meta.resourceVersion
 
-    def _vanished(self, decoded: Manifest | Unreadable, found: set[str] | None) -> str:
+    def _vanished(self, decoded: Manifest | UnreadableObject, found: set[str] | None) -> str:
         """Report the end of an object that is known; a late or repeated DELETED touches nothing. Return its version."""
-        if isinstance(decoded, Unreadable):
+        if isinstance(decoded, UnreadableObject):
             uid, version = decoded.uid, decoded.version
         else:
             uid, version = decoded.metadata.uid, decoded.metadata.resourceVersion
@@ -312,7 +415,7 @@ class Reflector:
             found.discard(uid)
         last = self._known.get(uid)
         if last is not None:
-            self._gone(uid, last if isinstance(decoded, Unreadable) else decoded, estimated=False)
+            self._gone(uid, last if isinstance(decoded, UnreadableObject) else decoded, estimated=False)
         return version
 
     def _gone(self, uid: str, last: Manifest, *, estimated: bool) -> None:
@@ -321,7 +424,7 @@ class Reflector:
             del self._uids[meta.namespace, meta.name]
         self._backlog.put(Gone(self.kind, last, self._clock(), estimated=estimated))
 
-    def _reject(self, unreadable: Unreadable, found: set[str] | None) -> str:
+    def _reject(self, unreadable: UnreadableObject, found: set[str] | None) -> str:
         """Report an object that cannot be read. It exists, so a known form of it stays."""
         if found is not None and unreadable.uid:
             found.add(unreadable.uid)
@@ -338,12 +441,19 @@ class Reflector:
         """Everything that exists has been seen: report what was known and is not there, and the first time ``Synced``."""
         for uid in self._known.keys() - found:
             self._gone(uid, self._known[uid], estimated=True)
+        if self._timing.relist:
+            self._relist_at = time.monotonic() + random.uniform(*self._timing.relist)  # noqa: S311  spread, no secret
         if not self._tally.synced:
             self._tally.synced = True
             self._backlog.put(Synced(self.kind, self._clock()))
 
 
-def _lively(stream: Stream, silence: float) -> Iterator[bytes]:
+def _is_before(version: str, other: str) -> bool:
+    """Return whether a resourceVersion is older; only numbers can be compared, as those of Kubernetes' own storage are."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)
+
+
+def _lively(stream: WatchStream, silence: float) -> Iterator[bytes]:
     """Yield the chunks of ``stream``; one that drips bytes without ever ending a line counts as silent.
 
     Only the time spent reading counts, not the time that a full queue holds the watch up.

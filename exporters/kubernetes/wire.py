@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from exporters.kubernetes.access import StreamBroken
-from exporters.protocol import Kind, Manifest
+from drumlin.exporters.kubernetes.access import StreamBroken
+from drumlin.exporters.protocol import Kind, Manifest
 
 MAX_LINE = 32 * 1024 * 1024
 """Longest watch line in bytes; the server's own limit for an object is a tenth of it."""
@@ -39,7 +39,7 @@ class _Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T] | None = None  # Go writes an empty list as null
 
 
-class _Names(msgspec.Struct, frozen=True):
+class _ManifestNames(msgspec.Struct, frozen=True):
     name: str = ""
     namespace: str | None = None
     uid: str = ""
@@ -47,10 +47,10 @@ class _Names(msgspec.Struct, frozen=True):
 
 
 class _Identity(msgspec.Struct, frozen=True):
-    metadata: _Names = _Names()
+    metadata: _ManifestNames = _ManifestNames()
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Bookmark(msgspec.Struct, frozen=True):
     """A BOOKMARK's metadata; all else in it is a zero value (``spec.containers: null``) and is not read."""
 
     resourceVersion: str = ""
@@ -63,14 +63,14 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 class _Bookmark(msgspec.Struct, frozen=True):
-    metadata: Mark
+    metadata: Bookmark
 
 
 class _Details(msgspec.Struct, frozen=True):
     retryAfterSeconds: int = 0
 
 
-class Failure(msgspec.Struct, frozen=True):
+class WatchFailure(msgspec.Struct, frozen=True):
     """The Status inside an ERROR event."""
 
     code: int = 0
@@ -84,7 +84,7 @@ class Failure(msgspec.Struct, frozen=True):
         return float(self.details.retryAfterSeconds) or None if self.details else None
 
 
-class Event(msgspec.Struct, frozen=True):
+class WatchEvent(msgspec.Struct, frozen=True):
     """One line of a watch; ``object`` is decoded by what ``type`` says it is."""
 
     type: str
@@ -92,7 +92,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class UnreadableObject:
     """An object that does not fit its projection: its identity as far as it can be read, and why (never a value)."""
 
     name: str
@@ -103,16 +103,16 @@ class Unreadable:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """One page of a list; ``token`` is empty on the last, ``remaining`` is what the server says is left after it."""
 
-    objects: list[Manifest | Unreadable]
+    objects: list[Manifest | UnreadableObject]
     version: str
     token: str
     remaining: int
 
 
-class Reader:
+class ManifestDecoder:
     """Decodes what the API server sends about one kind."""
 
     def __init__(self, kind: Kind) -> None:
@@ -120,13 +120,13 @@ class Reader:
         self._loose = msgspec.json.Decoder(_Page[msgspec.Raw])
         self._object = msgspec.json.Decoder(kind.projection)
         self._identity = msgspec.json.Decoder(_Identity)
-        self._event = msgspec.json.Decoder(Event)
+        self._event = msgspec.json.Decoder(WatchEvent)
         self._bookmark = msgspec.json.Decoder(_Bookmark)
-        self._failure = msgspec.json.Decoder(Failure)
+        self._failure = msgspec.json.Decoder(WatchFailure)
 
-    def page(self, body: bytes) -> Page:
+    def page(self, body: bytes) -> ListPage:
         """Decode one page. Raises ``StreamBroken`` when it is not a whole list."""
-        objects: list[Manifest | Unreadable]
+        objects: list[Manifest | UnreadableObject]
         try:
             page: _Page[Any] = self._typed.decode(body)
             objects = [each if each.metadata.uid else _nameless() for each in page.items or ()]
@@ -136,10 +136,10 @@ class Reader:
         except msgspec.DecodeError as error:
             raise StreamBroken("a page of the list is not whole JSON") from error
         meta = page.metadata
-        return Page(objects, meta.resourceVersion, meta.token, meta.remainingItemCount)
+        return ListPage(objects, meta.resourceVersion, meta.token, meta.remainingItemCount)
 
-    def object(self, raw: msgspec.Raw) -> Manifest | Unreadable:
-        """Decode one object; one that does not fit comes back as ``Unreadable``."""
+    def object(self, raw: msgspec.Raw) -> Manifest | UnreadableObject:
+        """Decode one object; one that does not fit comes back as ``UnreadableObject``."""
         try:
             manifest: Manifest = self._object.decode(raw)
         except msgspec.ValidationError as error:
@@ -148,25 +148,25 @@ class Reader:
             raise StreamBroken("an object is not whole JSON") from error
         return manifest if manifest.metadata.uid else _nameless(manifest.metadata.name, manifest.metadata.namespace)
 
-    def _unreadable(self, raw: msgspec.Raw, error: msgspec.ValidationError) -> Unreadable:
+    def _unreadable(self, raw: msgspec.Raw, error: msgspec.ValidationError) -> UnreadableObject:
         said = str(error)
         what, place = _MISFIT.match(said), _PLACE.search(said)
         reason = f"{what[0] if what else 'does not fit the kind'}{place[0] if place else ''}"
         try:
             names = self._identity.decode(raw).metadata
         except msgspec.ValidationError:
-            names = _Names()  # even its metadata is not what Kubernetes writes
-        return Unreadable(names.name, names.namespace, names.uid, names.resourceVersion, reason)
+            names = _ManifestNames()  # even its metadata is not what Kubernetes writes
+        return UnreadableObject(names.name, names.namespace, names.uid, names.resourceVersion, reason)
 
-    def event(self, line: bytes) -> Event:
+    def event(self, line: bytes) -> WatchEvent:
         """Decode one line of a watch. Raises ``StreamBroken`` for what is not an event."""
         return _decoded(self._event, line)
 
-    def bookmark(self, event: Event) -> Mark:
+    def bookmark(self, event: WatchEvent) -> Bookmark:
         """Return the metadata of a BOOKMARK."""
         return _decoded(self._bookmark, event.object).metadata
 
-    def failure(self, event: Event) -> Failure:
+    def failure(self, event: WatchEvent) -> WatchFailure:
         """Return the Status of an ERROR event."""
         return _decoded(self._failure, event.object)
 
@@ -178,8 +178,8 @@ def _decoded(decoder: msgspec.json.Decoder[T], content: bytes | msgspec.Raw) -> 
         raise StreamBroken("the API server sent what is not Kubernetes' JSON") from error
 
 
-def _nameless(name: str = "", namespace: str | None = None) -> Unreadable:
-    return Unreadable(name, namespace, "", "", "Object missing required field `uid` - at `$.metadata`")
+def _nameless(name: str = "", namespace: str | None = None) -> UnreadableObject:
+    return UnreadableObject(name, namespace, "", "", "Object missing required field `uid` - at `$.metadata`")
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
 """The client of a Drumlin service, synchronous and asynchronous: the same operations, one definition.
 
-``kg.client.calls`` says what is sent and read, ``kg.client.operation`` makes it a method of both, ``kg.client.carrying`` carries it out.
+``kg.client.calls`` says what is sent and read, ``kg.client.endpoint`` makes it a method of both, ``kg.client.transport`` carries it out.
 
 It imports only ``kg`` and ``ontology``; errors are those of ``kg.errors``, the very ones that the service raised.
 """
@@ -16,24 +16,25 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from kg.client import workloads
-from kg.client.asking import Asking
-from kg.client.bearer import BearerFrom
-from kg.client.calls import Call
-from kg.client.carrying import AwaitingWire, BlockingWire, Carrier, finished, one_by_one, time_out
-from kg.client.entities import Metric, Summary
-from kg.client.following import Following
-from kg.client.graphs import AsyncSubgraph, Subgraph
-from kg.client.operating import Operating
-from kg.client.operation import Awaiting, Blocking
-from kg.client.resolving import Resolved
-from kg.client.rows import Rows
-from kg.client.updating import AsyncGraph, Graph, Updating, graph_name
-from kg.client.workloads import AsyncWorkload, Workload
-from kg.errors import InvalidSettings
+from drumlin.kg.client import workloads
+from drumlin.kg.client.admin_api import Operating
+from drumlin.kg.client.bearer import Bearer
+from drumlin.kg.client.calls import Call
+from drumlin.kg.client.endpoint import Awaiting, Blocking
+from drumlin.kg.client.entities import GraphSummary, Metric
+from drumlin.kg.client.events_api import EventsOperations
+from drumlin.kg.client.graphs import AsyncSubgraph, Subgraph
+from drumlin.kg.client.query_api import QueryOperations
+from drumlin.kg.client.rdf_text import RdfText
+from drumlin.kg.client.resolve_api import Resolved
+from drumlin.kg.client.rows import Rows
+from drumlin.kg.client.transport import AwaitingWire, BlockingWire, ClientTransport, finished, one_by_one, time_out
+from drumlin.kg.client.update_api import AsyncGraph, Graph, Updating, graph_name
+from drumlin.kg.client.workloads import AsyncWorkload, Workload
+from drumlin.kg.errors import InvalidSettings
 
 if TYPE_CHECKING:
-    from kg.client.forecasts import AsyncForecasts, Forecasts
+    from drumlin.kg.client.forecasts import AsyncForecasts, Forecasts
 
 __all__ = [
     "AsyncClient",
@@ -42,11 +43,12 @@ __all__ = [
     "AsyncWorkload",
     "Client",
     "Graph",
+    "GraphSummary",
     "Metric",
+    "RdfText",
     "Resolved",
     "Rows",
     "Subgraph",
-    "Summary",
     "Workload",
 ]
 
@@ -54,19 +56,23 @@ T = TypeVar("T")
 DEFAULT_URL = "http://localhost:8080"
 
 
-def _options(url: str | None, timeout: float, retries: int, token_file: Path | None) -> dict[str, Any]:
+def _options(
+    url: str | None, timeout: float, retries: int, token: str | None, token_file: Path | None
+) -> dict[str, Any]:
     if not (timeout > 0 and retries >= 0):
         raise InvalidSettings("a client's timeout is more than 0 s, and its retries are 0 or more")
     return {
         "base_url": _address(url or os.environ.get("DRUMLIN_URL") or DEFAULT_URL),
         "timeout": time_out(timeout),
         "follow_redirects": False,
-        "auth": BearerFrom(token_file) if token_file else None,
+        "auth": Bearer.of(token, token_file),
     }
 
 
 def _address(text: str) -> httpx.URL:
-    wrong = InvalidSettings("the address of the service is none", hint=f"it is like {DEFAULT_URL} or https://host/path")
+    wrong = InvalidSettings(
+        "the address of the service is invalid", hint=f"it is like {DEFAULT_URL} or https://host/path"
+    )
     try:
         parts = urlsplit(text)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
@@ -76,28 +82,35 @@ def _address(text: str) -> httpx.URL:
         raise wrong from None
 
 
-class _Operations(Following, Asking, Updating, Operating):
+class _ClientOperations(EventsOperations, QueryOperations, Updating, Operating):
     """What both clients do."""
 
 
-class Client(Blocking, _Operations):
+class Client(Blocking, _ClientOperations):
     """A connection to a service at ``url``; use it as a context manager. Threads may share one.
 
     ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s at most; what is known to take long has a bound
     of its own). A request is repeated up to ``retries`` times, after what the service's ``Retry-After`` says (30 s at most), else after
     0.2 s and twice as long each time: when the service was not reached or says 429, and, where that is safe, when it says 503 or the
-    connection breaks; never when it is only slow. ``token_file`` holds a bearer token for a proxy in front of the service; it is read
-    for each request, so it may be rotated.
+    connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file`` a file with one, which is read for each
+    request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is taken.
 
-    Raises ``InvalidSettings`` for an address that is none. Every operation may raise ``SourceUnavailable`` (no answer: the message says
-    why), ``StoreUnavailable`` (503) and ``Throttled`` (429); each says what it raises besides.
+    Raises ``InvalidSettings`` for an invalid address. Every operation may raise ``SourceUnavailable`` (no answer: the message says
+    why), ``Unauthenticated`` (401), ``Forbidden`` (403), ``StoreUnavailable`` (503) and ``Throttled`` (429); each says what it raises
+    besides.
     """
 
     def __init__(
-        self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2, token_file: Path | None = None
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        timeout: float = 60.0,
+        retries: int = 2,
     ) -> None:
-        wire = BlockingWire(**_options(url, timeout, retries, token_file))
-        super().__init__(Carrier(wire, retries))
+        wire = BlockingWire(**_options(url, timeout, retries, token, token_file))
+        super().__init__(ClientTransport(wire, retries))
 
     def __enter__(self) -> Self:
         return self
@@ -143,20 +156,26 @@ class Client(Blocking, _Operations):
 
     @property
     def forecasts(self) -> Forecasts:
-        """Forecasts: ``save``, ``list``, ``delete``, ``points``, ``compare``, ``seasonal``."""
-        from kg.client.forecasts import Forecasts
+        """Forecasts: ``save``, ``list``, ``value``, ``delete``, ``points``, ``compare``, ``backtest``, ``seasonal``."""
+        from drumlin.kg.client.forecasts import Forecasts
 
         return Forecasts(self._carrier)
 
 
-class AsyncClient(Awaiting, _Operations):
+class AsyncClient(Awaiting, _ClientOperations):
     """The asynchronous twin of ``Client``."""
 
     def __init__(
-        self, url: str | None = None, *, timeout: float = 60.0, retries: int = 2, token_file: Path | None = None
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        timeout: float = 60.0,
+        retries: int = 2,
     ) -> None:
-        wire = AwaitingWire(**_options(url, timeout, retries, token_file))
-        super().__init__(Carrier(wire, retries))
+        wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
+        super().__init__(ClientTransport(wire, retries))
 
     async def __aenter__(self) -> Self:
         return self
@@ -202,7 +221,7 @@ class AsyncClient(Awaiting, _Operations):
 
     @property
     def forecasts(self) -> AsyncForecasts:
-        """Forecasts: ``save``, ``list``, ``delete``, ``points``, ``compare``, ``seasonal``."""
-        from kg.client.forecasts import AsyncForecasts
+        """Forecasts: ``save``, ``list``, ``value``, ``delete``, ``points``, ``compare``, ``backtest``, ``seasonal``."""
+        from drumlin.kg.client.forecasts import AsyncForecasts
 
         return AsyncForecasts(self._carrier)

@@ -10,12 +10,15 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import httpx
 import msgspec
 
-from kg import jsonld
-from kg.client.resolving import Resolved
-from kg.client.rows import Rows
-from kg.client.sending import as_json, encoded, in_path
-from kg.rdf import Syntax, syntax_named
-from kg.store.protocol import ANY, GraphWrite, Row
+from drumlin.kg.client.encoding import as_json, encoded, in_path
+from drumlin.kg.client.rdf_text import RdfText
+from drumlin.kg.client.resolve_api import Resolved
+from drumlin.kg.client.rows import Rows
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.graphs.owners import HEADER, USER, to_header
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.rdf.syntax import Syntax, syntax_named
+from drumlin.kg.store.protocol import ANY, GraphWrite, Row
 
 T = TypeVar("T")
 
@@ -47,9 +50,13 @@ def _nothing(_: httpx.Response) -> None:
     return None
 
 
-def get_subgraph(id: str) -> Call[dict[str, Any]]:
-    """Return the graph as a nested JSON-LD document; raises ``ResourceNotFound``, ``ResourceGone`` when a tombstone is all that is left."""
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, headers={"Accept": "application/ld+json"})
+def get_subgraph(id: str, *, inline_context: bool = False) -> Call[dict[str, Any]]:
+    """Return the graph as a nested JSON-LD document; raises ``ResourceNotFound``, ``ResourceGone`` when a tombstone is all that is left.
+
+    The document names its context at the service; with ``inline_context`` it carries it, and is read without any service.
+    """
+    headers = {"Accept": "application/ld+json", **({"Prefer": "context=inline"} if inline_context else {})}
+    return Call("GET", f"/subgraph/{in_path(id)}", _json, headers=headers)
 
 
 class Version(NamedTuple):
@@ -65,12 +72,10 @@ def read_subgraph(id: str) -> Call[Version]:
     return Call("GET", asked.path, lambda response: Version(_json(response), _etag(response)), headers=asked.headers)
 
 
-def get_subgraph_text(id: str, syntax: str) -> Call[str]:
+def get_subgraph_text(id: str, syntax: str) -> Call[RdfText]:
     """Read one entity's graph as text of an RDF syntax."""
     wanted: Syntax = syntax_named(syntax)
-    return Call(
-        "GET", f"/subgraph/{in_path(id)}", lambda response: response.text, headers={"Accept": wanted.media_type}
-    )
+    return Call("GET", f"/subgraph/{in_path(id)}", RdfText.from_response, headers={"Accept": wanted.media_type})
 
 
 def put_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str, if_match: str | None) -> Call[str]:
@@ -126,7 +131,10 @@ def list_subgraphs(**filters: Any) -> Call[Page]:
 
 
 def write_subgraphs(writes: Sequence[GraphWrite], *, atomic: bool) -> Call[list[dict[str, Any]]]:
-    """Write many graphs, all or none when ``atomic``; reads one result a write, in order."""
+    """Write many graphs of one owner, all or none when ``atomic``; reads one result a write, in order. Raises ``InvalidInput``."""
+    owners = sorted({each.owner for each in writes}) or [USER]
+    if len(owners) > 1:
+        raise InvalidInput(f"the writes have {len(owners)} owners: {', '.join(owners)}", hint="write for one at a time")
     lines = b"\n".join(msgspec.json.encode(_bulk_line(each)) for each in writes)
     again = all(each.expected is ANY for each in writes)  # what was done has another digest
     return Call(
@@ -134,7 +142,7 @@ def write_subgraphs(writes: Sequence[GraphWrite], *, atomic: bool) -> Call[list[
         "/subgraphs",
         lambda response: [msgspec.json.decode(line) for line in response.content.split(b"\n") if line],
         params={"atomic": "true"} if atomic else {},
-        headers={"Content-Type": "application/x-ndjson"},
+        headers={"Content-Type": "application/x-ndjson", HEADER: to_header(owners[0])},
         content=lines,
         seconds=HISTORY_SECONDS,
         repeatable=again,
@@ -143,28 +151,35 @@ def write_subgraphs(writes: Sequence[GraphWrite], *, atomic: bool) -> Call[list[
 
 def _bulk_line(write: GraphWrite) -> dict[str, Any]:
     if write.lines is None:
-        line: dict[str, Any] = {"op": "remove", "id": write.graph, "owner": write.owner}
+        line: dict[str, Any] = {"op": "remove", "id": write.graph}
     else:
         document = jsonld.compact(write.lines, write.graph)
-        line = {"op": "put", "id": write.graph, "owner": write.owner, "document": document}
+        line = {"op": "put", "id": write.graph, "document": document}
     if write.expected is not ANY:
         line["digest"] = write.expected  # null: it must not exist
     return line
 
 
 def sparql(
-    query: str, *, graphs: Sequence[str] = (), named: Sequence[str] = (), seconds: float | None = None
+    query: str,
+    *,
+    graphs: Sequence[str] = (),
+    named: Sequence[str] = (),
+    seconds: float | None = None,
+    explain: bool = False,
 ) -> Call[Any]:
-    """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples text for CONSTRUCT and DESCRIBE.
+    """Run a query: ``Rows`` for SELECT, a bool for ASK, N-Triples for CONSTRUCT and DESCRIBE (``RdfText``, with ``to_rdflib``).
 
     ``graphs`` are merged into the default graph, ``named`` are those that ``GRAPH`` sees, instead of the query's own dataset; ``seconds``
-    can only shorten the service's own deadline. Raises ``QueryRejected`` (``reason``: syntax, timeout, complexity …; ``detail``: line,
-    column), ``Throttled``, ``ReaderLost``.
+    can only shorten the service's own deadline. With ``explain``, ``warnings`` of ``Rows`` without a row name the terms of the query
+    that occur nowhere in the graph, with what may have been meant. Raises ``QueryRejected`` (``reason``: syntax, timeout, complexity …;
+    ``detail``: line, column), ``Throttled``, ``ReaderLost``.
     """
     accept = "application/sparql-results+json, application/n-triples"
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": accept}
     dataset = {"default-graph-uri": list(graphs), "named-graph-uri": list(named)}
-    params = {**dataset, **({} if seconds is None else {"timeout": seconds})}
+    params: dict[str, Any] = {**dataset, **({} if seconds is None else {"timeout": seconds})}
+    params |= {"explain": "true"} if explain else {}
     return Call("POST", "/sparql", _answer, params=params, headers=headers, content=encoded(query))
 
 
@@ -176,7 +191,7 @@ def sparql_text(query: str, media_type: str) -> Call[bytes]:
 
 def _answer(response: httpx.Response) -> Any:
     if response.headers["Content-Type"].startswith("application/n-triples"):
-        return response.text
+        return RdfText.from_response(response)
     body = _json(response)
     return body["boolean"] if "boolean" in body else Rows.from_json(body)
 
@@ -293,9 +308,9 @@ def resolve(entity: str, metric: str, **window: Any) -> Call[Resolved]:
     return Call("GET", "/resolve", lambda response: Resolved(_json(response)), params=params)
 
 
-def resolve_many(entities: Sequence[str], metrics: Sequence[str], **window: Any) -> Call[list[Resolved]]:
+def resolve_many(entities: Sequence[str] | None, metrics: Sequence[str], **window: Any) -> Call[list[Resolved]]:
     """Resolve many metrics of many entities: one object each, in order; ``problem`` where there is none."""
-    body = {"entities": list(entities), "metrics": list(metrics), **_given(window)}
+    body = {"metrics": list(metrics), **_given({"entities": entities, **window})}
     return Call(
         "POST",
         "/resolve",
@@ -332,6 +347,22 @@ def explain(entities: Sequence[str] | None, metrics: Sequence[str], **options: A
     """Ask what a call of ``history`` would ask: queries, points and values."""
     asked = history(entities, metrics, **options)
     return Call("POST", asked.path, _json, {"explain": "true"}, {**asked.headers, "Accept": "*/*"}, asked.content)
+
+
+def values(metrics: Sequence[str], **filters: Any) -> Call[dict[str, Any]]:
+    """Read the current values of the entities that filters match: a page, with the cursor ``next`` for more."""
+    return Call("GET", "/values", _json, params={"metric": list(metrics), **filters}, seconds=HISTORY_SECONDS)
+
+
+def values_of(body: Mapping[str, Any]) -> Call[dict[str, Any]]:
+    """Read the current values of the entities that a body names."""
+    headers = {"Content-Type": "application/json"}
+    return Call("POST", "/values", _json, headers=headers, content=msgspec.json.encode(body), seconds=HISTORY_SECONDS)
+
+
+def alerts(**filters: Any) -> Call[dict[str, Any]]:
+    """Read the alerts that are pending or firing."""
+    return Call("GET", "/alerts", _json, params=_given(filters), seconds=HISTORY_SECONDS)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,31 +9,34 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A metric of an entity as the graph tells it: its unit (UCUM) and, per datasource, a runnable query."""
+    """A metric of an entity as the graph states it: its unit (UCUM) and, per datasource, a runnable query.
+
+    ``preferred`` is the datasource that the graph marks where several hold it.
+    """
 
     name: str
     unit: str
     quantity: str
     type: str
     queries: Mapping[str, str]
+    preferred: str | None = None
 
     @property
     def query(self) -> str:
-        """The query for the first datasource (by name)."""
-        return self.queries[min(self.queries)]
+        """The query for the preferred datasource, else for the first (by name)."""
+        return self.queries[self.preferred or min(self.queries)]
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Metric]:
-    """Read the metrics out of an entity's document."""
+    """Read the metrics out of an entity's document, or out of that of its own metrics (``scraped/…``)."""
     found: dict[str, Metric] = {}
-    for telemetry in document.get("telemetry", ()):
+    for telemetry in (document, *document.get("telemetry", ())):
         for part in telemetry.get("hasPart", ()) if isinstance(telemetry, Mapping) else ():
-            queries = {
-                each["accessService"].rpartition("/")[2]: each["query"]
-                for each in part.get("distribution", ())
-                if isinstance(each, Mapping)
-            }
-            found[part["name"]] = Metric(part["name"], part["unit"], part["quantity"], part["metricType"], queries)
+            held = [each for each in part.get("distribution", ()) if isinstance(each, Mapping)]
+            queries = {each["accessService"].rpartition("/")[2]: each["query"] for each in held}
+            best = next((each["accessService"].rpartition("/")[2] for each in held if each.get("preferred")), None)
+            about = part["name"], part["unit"], part["quantity"], part["metricType"]
+            found[part["name"]] = Metric(*about, queries, best)
     return found
 
 
@@ -57,7 +60,7 @@ class Identity:
 
 
 @dataclass(frozen=True)
-class Summary(Identity):
+class GraphSummary(Identity):
     """One line of a listing: who writes the graph, its digest, and its last effective write."""
 
     owner: str
@@ -66,7 +69,7 @@ class Summary(Identity):
     changed: str
 
     @classmethod
-    def read(cls, item: Mapping[str, Any]) -> Summary:
+    def read(cls, item: Mapping[str, Any]) -> GraphSummary:
         """Read one item of ``/subgraphs``."""
         known: dict[str, Any] = {each.name: item.get(each.name) for each in fields(cls)}
         return cls(**known)

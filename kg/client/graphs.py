@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kg.client import calls
-from kg.client.calls import Call
-from kg.client.operation import AwaitingHandle, BlockingHandle, operation_on
+from drumlin.kg.client import calls
+from drumlin.kg.client.calls import Call
+from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, operation_on, rdflib_graph_on
+from drumlin.kg.client.rdf_text import RdfText
 
 Document = Mapping[str, Any] | str | bytes
 
 
-def _text(id: str, syntax: str = "turtle") -> Call[str]:
+def _text(id: str, syntax: str = "turtle") -> Call[RdfText]:
     """Return the graph as text of an RDF syntax (``turtle``, ``nquads`` …); raises as ``get``, and ``UnsupportedSyntax``."""
     return calls.get_subgraph_text(id, syntax)
 
@@ -47,6 +48,8 @@ def _patch(id: str, patch: Mapping[str, Any] | str, *, if_match: str | None = No
 def _frame(id: str, frame: str | Mapping[str, Any], *, depth: int = 0) -> Call[dict[str, Any]]:
     """Return the graph, with those up to ``depth`` links away, in the shape of a frame: a class's by name, or one's own.
 
+    ``frame="seed"`` is the flat document of an entity with telemetry: application, data, metrics and logs with their datasources.
+
     Raises ``ResourceNotFound`` (also for a class without a frame), ``InvalidDocument`` for a frame that is none, ``TooLarge``.
     """
     return calls.frame_subgraph(id, frame, depth)
@@ -60,10 +63,11 @@ def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list
     return calls.around_subgraph(id, depth, include)
 
 
-class _Operations:
+class _SubgraphOperations:
     get = operation_on(calls.get_subgraph)
     read = operation_on(calls.read_subgraph)
     text = operation_on(_text)
+    to_rdflib = rdflib_graph_on(_text)
     put = operation_on(_put)
     create = operation_on(_create)
     delete = operation_on(_delete)
@@ -72,9 +76,9 @@ class _Operations:
     around = operation_on(_around)
 
 
-class Subgraph(BlockingHandle, _Operations):
+class Subgraph(BlockingHandle, _SubgraphOperations):
     """One entity's graph at a service."""
 
 
-class AsyncSubgraph(AwaitingHandle, _Operations):
+class AsyncSubgraph(AwaitingHandle, _SubgraphOperations):
     """The asynchronous twin of ``Subgraph``."""

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from kg import errors
-from kg.errors import DrumlinError
+from drumlin.kg import errors
+from drumlin.kg.errors import DrumlinError
 
 
 def retry_after(response: httpx.Response) -> float | None:
@@ -28,11 +28,11 @@ def retry_after(response: httpx.Response) -> float | None:
         return None
 
 
-_ACCESS = "the service asks for no token, so a proxy in front of it does: does it know this one, and may it do this?"
+_ACCESS = "this is no answer of a service, so a proxy in front of it asks for a token: does it know this one, and may it do this?"
 
 
 def raise_for_problem(response: httpx.Response) -> None:
-    """Raise the error that the service raised, told by its problem document (RFC 9457); ``detail`` has its ``status``, ``retryAfter``."""
+    """Raise the service's error as its problem document (RFC 9457) describes it; ``detail`` has its ``status``, ``retryAfter``."""
     if response.is_redirect and response.status_code != 303:  # that leads to a document of the service's own
         to = response.headers["Location"].partition("?")[0]
         status = {"status": response.status_code}
@@ -43,7 +43,7 @@ def raise_for_problem(response: httpx.Response) -> None:
         return
     try:
         body = msgspec.json.decode(response.content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         body = {}
     if not isinstance(body, dict):
         body = {}
@@ -58,7 +58,7 @@ def raise_for_problem(response: httpx.Response) -> None:
 
 
 def error_of(problem: Mapping[str, Any]) -> DrumlinError:
-    """Return the error that a problem document tells of."""
+    """Return the error that a problem document describes."""
     return _error(
         str(problem.get("type", "")), str(problem.get("detail", "")), problem, int(problem.get("status", 500))
     )
@@ -66,6 +66,8 @@ def error_of(problem: Mapping[str, Any]) -> DrumlinError:
 
 _BY_STATUS: Mapping[int, type[DrumlinError]] = {
     404: errors.ResourceNotFound,
+    401: errors.Unauthenticated,
+    403: errors.Forbidden,
     409: errors.Conflict,
     410: errors.ResourceGone,
     412: errors.PreconditionFailed,

@@ -5,7 +5,7 @@ SPARQL 1.1 Query Results JSON: https://www.w3.org/TR/sparql11-results-json/.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +32,17 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 
 
 class Rows(list[dict[str, Any]]):
-    """Solutions in order; ``columns`` are the variables. Numbers, booleans and times are Python's; an unbound variable is None."""
+    """Solutions in order; ``columns`` are the variables. Numbers, booleans and times are Python's; an unbound variable is None.
 
-    def __init__(self, columns: Iterable[str], rows: Iterable[dict[str, Any]] = ()) -> None:
+    ``warnings`` say why there are none, where that was asked for.
+    """
+
+    def __init__(
+        self, columns: Iterable[str], rows: Iterable[dict[str, Any]] = (), warnings: Iterable[str] = ()
+    ) -> None:
         super().__init__(rows)
         self.columns = tuple(columns)
+        self.warnings: Sequence[str] = tuple(warnings)
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Rows:
@@ -44,7 +50,9 @@ class Rows(list[dict[str, Any]]):
         columns = body["head"].get("vars", [])
         bindings = body["results"]["bindings"]
         return cls(
-            columns, ({name: _value(row[name]) if name in row else None for name in columns} for row in bindings)
+            columns,
+            ({name: _value(row[name]) if name in row else None for name in columns} for row in bindings),
+            (each["detail"] for each in body.get("warnings", ())),
         )
 
     def to_arrow(self) -> pyarrow.Table:

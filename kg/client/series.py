@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from kg.errors import InvalidInput
-from kg.telemetry import wire
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.telemetry import wire
 
 if TYPE_CHECKING:
     import pandas
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Series:
     """A long table ``unique_id, ds, y, metric, unit`` on an aligned UTC grid, with what one must know to trust it.
 
-    ``coverage`` maps (unique_id, metric) to the share of grid points that have a value, ``gaps`` to the (start, end) runs that have none.
+    ``coverage`` maps (unique_id, metric) to the share of grid points that have a value, ``gaps`` to the (start, end) runs that have none,
+    ``intervals`` to what picked its series when (``selector, start, end``): ``exact`` pods, or the ``pattern`` of their names.
     ``failures`` lists series that are not in the table and why; ``warnings`` says everything else worth knowing.
     """
 
@@ -31,12 +32,16 @@ class Series:
         self.gaps = {
             (each["unique_id"], each["metric"]): [tuple(gap) for gap in each["gaps"]] for each in account["series"]
         }
+        queried = zip(self.coverage, self.resolutions, strict=False)  # a forecast has no query
+        self.intervals: dict[tuple[str, str], list[dict[str, str]]] = {
+            key: each.get("intervals", []) for key, each in queried
+        }
         self.warnings: list[str] = account["warnings"]
         self.failures: list[dict[str, str]] = account["failures"]
 
     @classmethod
     def from_ipc(cls, source: bytes | BinaryIO, progress: Callable[[int], None] | None = None) -> Series:
-        """Read what the service sends; raises ``InvalidDocument`` when it is cut. ``progress`` is told how many series have come."""
+        """Read what the service sends; raises ``InvalidDocument`` when it is cut. ``progress`` receives how many series have come."""
         return cls(*wire.read(source, progress))
 
     def __len__(self) -> int:
@@ -69,6 +74,22 @@ class Series:
 
         frame = polars.from_arrow(self.table)
         assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    @property
+    def freq(self) -> str:
+        """The step as pandas and Nixtla's libraries write a frequency: ``300s``."""
+        return f"{self.step}s"
+
+    def to_nixtla(self, metric: str | None = None) -> pandas.DataFrame:
+        """Return all series as statsforecast, mlforecast and neuralforecast read them: ``unique_id``, ``ds`` (UTC without a zone), ``y``.
+
+        Those refuse gaps, so points between two values are on a straight line, and what is missing at either end is left out. With them
+        goes ``freq``. Raises ``InvalidInput`` when there are several metrics and none is named.
+        """
+        from drumlin.kg.telemetry.frames import nixtla
+
+        frame: pandas.DataFrame = nixtla(self.table, metric).to_pandas()
         return frame
 
     def to_prophet(self, unique_id: str | None = None, metric: str | None = None) -> pandas.DataFrame:

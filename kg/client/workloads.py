@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kg.client import calls
-from kg.client.carrying import Carrier, finished
-from kg.client.entities import Identity, Metric, metrics_of
-from kg.client.operation import Awaiting, Blocking, composed
-from kg.client.resolving import Resolved
-from kg.errors import ResourceNotFound
+from drumlin.kg.client import calls
+from drumlin.kg.client.endpoint import Awaiting, Blocking, composed
+from drumlin.kg.client.entities import Identity, Metric, metrics_of
+from drumlin.kg.client.resolve_api import Resolved
+from drumlin.kg.client.transport import ClientTransport, finished
+from drumlin.kg.errors import ResourceNotFound
 
 if TYPE_CHECKING:
-    from kg.client.series import Series
+    from drumlin.kg.client.series import Series
 
 
-async def read(carrier: Carrier, id: str) -> tuple[Identity, dict[str, Any]]:
+async def read(carrier: ClientTransport, id: str) -> tuple[Identity, dict[str, Any]]:
     """Return who a workload is, and its document; raises ``ResourceNotFound``."""
     document = await carrier.run(calls.get_subgraph(id))
     return Identity.of(document), document
@@ -25,7 +25,8 @@ async def read(carrier: Carrier, id: str) -> tuple[Identity, dict[str, Any]]:
 class _Workload:
     """What both are."""
 
-    _carrier: Carrier
+    _carrier: ClientTransport
+    _own: dict[str, Metric] | None = None  # metrics that its pods expose themselves
 
     def _is(self, identity: Identity, document: dict[str, Any] | None) -> None:
         self._document = document
@@ -40,10 +41,20 @@ class _Workload:
             self._document = await self._carrier.run(calls.get_subgraph(self.id))
         return self._document
 
+    async def _metrics(self) -> dict[str, Metric]:
+        """Return its metrics: what every workload has, and what its pods expose themselves."""
+        if self._own is None:
+            try:
+                document: dict[str, Any] = await self._carrier.run(calls.get_subgraph(f"scraped/{self.id}"))
+                self._own = metrics_of(document)
+            except ResourceNotFound:
+                self._own = {}
+        return self._own | metrics_of(await self._loaded())
+
     @composed
     async def resolve(self, /, metric: str, **window: str | None) -> Resolved:
         """Resolve one of its metrics; see ``Client.resolve``. Raises ``ResourceNotFound`` for one that it does not have."""
-        name = _known(metric, metrics_of(await self._loaded()), self.id)
+        name = _known(metric, await self._metrics(), self.id)
         return await self._carrier.run(calls.resolve(self.id, name, **window))
 
     @composed
@@ -52,9 +63,9 @@ class _Workload:
 
         Raises ``ResourceNotFound`` for a metric that it does not have.
         """
-        from kg.client import telemetry
+        from drumlin.kg.client import telemetry
 
-        known = metrics_of(await self._loaded())
+        known = await self._metrics()
         names = [_known(metric, known, self.id) for metric in metrics] or list(known)
         return await telemetry.history(self._carrier, [self.id], names, options, progress)
 
@@ -62,7 +73,7 @@ class _Workload:
 class Workload(Blocking, _Workload):
     """A workload: what the listing says at once, ``document`` and ``metrics`` when asked for, ``history`` as a table."""
 
-    def __init__(self, carrier: Carrier, identity: Identity, document: dict[str, Any] | None = None) -> None:
+    def __init__(self, carrier: ClientTransport, identity: Identity, document: dict[str, Any] | None = None) -> None:
         super().__init__(carrier)
         self._is(identity, document)
 
@@ -73,14 +84,14 @@ class Workload(Blocking, _Workload):
 
     @property
     def metrics(self) -> dict[str, Metric]:
-        """Its metrics by name, each with unit and query."""
-        return metrics_of(self.document)
+        """Its metrics by name, each with unit and query; those that its pods expose themselves too (fetched once)."""
+        return finished(self._metrics())
 
 
 class AsyncWorkload(Awaiting, _Workload):
     """The asynchronous twin of ``Workload``; ``load`` fetches the document."""
 
-    def __init__(self, carrier: Carrier, identity: Identity, document: dict[str, Any] | None = None) -> None:
+    def __init__(self, carrier: ClientTransport, identity: Identity, document: dict[str, Any] | None = None) -> None:
         super().__init__(carrier)
         self._is(identity, document)
 
@@ -89,8 +100,8 @@ class AsyncWorkload(Awaiting, _Workload):
         return await self._loaded()
 
     async def metrics(self) -> dict[str, Metric]:
-        """Return its metrics by name, each with unit and query."""
-        return metrics_of(await self.load())
+        """Return its metrics by name, each with unit and query; see ``Workload.metrics``."""
+        return await self._metrics()
 
 
 def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:

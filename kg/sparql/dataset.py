@@ -7,15 +7,48 @@ engine, which then shows no others in any form of query; a caller who may see mo
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from urllib.parse import urljoin
 
-from kg.sparql import gate, subselects
-from kg.sparql.lexer import Token, outermost
-from kg.store.protocol import Dataset, Visible
-from kg.store.querying import Chosen
+from drumlin.kg.sparql import gate, subselects
+from drumlin.kg.sparql.lexer import Token, outermost
 
 _ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ESCAPE = re.compile(r"\\u([0-9A-Fa-f]{4})|\\U([0-9A-Fa-f]{8})|\\(.)")
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """Which graphs a query reads: None leaves it to the query's FROM clauses, else to the union of all graphs."""
+
+    default_graphs: tuple[str, ...] | None = None
+    named_graphs: tuple[str, ...] | None = None
+
+
+UNION = Dataset()
+"""The dataset of a request that names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """The graphs that a caller may read: those listed, and those whose IRI begins with one of ``prefixes``."""
+
+    graphs: frozenset[str] = frozenset()
+    prefixes: tuple[str, ...] = ()
+
+    def sees(self, graph: str) -> bool:
+        """Return whether a graph is one of them."""
+        return graph in self.graphs or graph.startswith(self.prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A query and the graphs that it reads: the union of all, or those listed (None, None: those of its FROM clauses)."""
+
+    text: str
+    union: bool = True
+    default: tuple[str, ...] | None = None
+    named: tuple[str, ...] | None = None
 
 
 def choose(query: str, dataset: Dataset, base: str | None, visible: Visible | None = None) -> Chosen:

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kg.errors import QueryRejected
-from kg.sparql.lexer import Token, rejected, tokens
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.sparql.lexer import Token, rejected, tokens
 
 MAX_OPERATIONS = 1000
 """Operations in one request."""
@@ -92,7 +92,7 @@ class Transfer:
 Operation = Ground | Modify | Empty | Create | Transfer
 
 
-class Written(NamedTuple):
+class ParsedOperation(NamedTuple):
     """An operation as it is written: its text, where that begins, and the prologue that stands before it."""
 
     prologue: str
@@ -101,10 +101,10 @@ class Written(NamedTuple):
     operation: Operation
 
 
-def operations(text: str) -> list[Written]:
+def operations(text: str) -> list[ParsedOperation]:
     """Cut an update into its operations; raises ``QueryRejected`` where it is none."""
-    found: list[Written] = []
-    reader = _Reader(text, list(tokens(text)))
+    found: list[ParsedOperation] = []
+    reader = _UpdateParser(text, list(tokens(text)))
     while True:
         reader.declarations()
         if reader.at_end:
@@ -114,13 +114,13 @@ def operations(text: str) -> list[Written]:
         start = reader.tokens[reader.position].start
         operation = reader.operation()
         last = reader.tokens[reader.position - 1]
-        found.append(Written(reader.prologue, text[start : last.start + len(last.text)], start, operation))
+        found.append(ParsedOperation(reader.prologue, text[start : last.start + len(last.text)], start, operation))
         if not reader.at_end:
             reader.expect(";")
 
 
 @dataclass(slots=True)
-class _Reader:
+class _UpdateParser:
     text: str
     tokens: list[Token]
     position: int = 0
@@ -135,7 +135,7 @@ class _Reader:
         return self.position == len(self.tokens)
 
     def sees(self, *texts: str) -> bool:
-        """Tell whether the next token is one of ``texts`` (words in upper case, or signs)."""
+        """Return whether the next token is one of ``texts`` (words in upper case, or signs)."""
         if self.at_end:
             return False
         token = self.tokens[self.position]

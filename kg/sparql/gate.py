@@ -12,10 +12,10 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from kg.errors import QueryRejected
-from kg.rdf import PREFIXES
-from kg.sparql.lexer import BRACKETS, WORDS, Token, outermost, rejected, tokens
-from kg.sparql.skeleton import skeleton
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.rdf.syntax import PREFIXES
+from drumlin.kg.sparql.lexer import BRACKETS, WORDS, Token, outermost, rejected, tokens
+from drumlin.kg.sparql.skeleton import skeleton
 
 Form = Literal["select", "ask", "construct", "describe", "update"]
 
@@ -95,7 +95,7 @@ def _scanned(text: str) -> tuple[Form | None, bool]:
 
 
 def names_dataset(text: str) -> bool:
-    """Tell whether a query that passed the gate chooses its graphs itself (FROM)."""
+    """Return whether a query that passed the gate chooses its graphs itself (FROM)."""
     if "FROM" not in text.upper():
         return False
     return any(token.kind == "word" and token.text == "FROM" for token in outermost(text))

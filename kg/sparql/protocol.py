@@ -10,10 +10,10 @@ from binascii import a2b_qp
 from dataclasses import dataclass
 from urllib.parse import parse_qsl
 
-from kg.errors import QueryRejected, UnsupportedSyntax
-from kg.rdf import JSONLD, N3, NQUADS, NTRIPLES, RDFXML, TRIG, TURTLE
-from kg.sparql.gate import Form
-from kg.store.protocol import Dataset
+from drumlin.kg.errors import QueryRejected, UnsupportedSyntax
+from drumlin.kg.rdf.syntax import JSONLD, N3, NQUADS, NTRIPLES, RDFXML, TRIG, TURTLE
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.gate import Form
 
 FORM = "application/x-www-form-urlencoded"
 DIRECT = "application/sparql-query"
@@ -31,7 +31,7 @@ _BROKEN = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class QueryOperation:
     """One query operation: the text, the graphs that it reads; the value of ``format`` and the seconds of ``timeout`` where given."""
 
     query: str
@@ -40,7 +40,7 @@ class Request:
     seconds: float | None = None
 
 
-def read_query(method: str, query_string: bytes, content_type: str | None, body: bytes) -> Request:
+def read_query(method: str, query_string: bytes, content_type: str | None, body: bytes) -> QueryOperation:
     """Read a query sent by GET, as a form or directly.
 
     Raises ``QueryRejected`` (no query, two queries, not UTF-8) and ``UnsupportedSyntax`` for another Content-Type.
@@ -106,7 +106,7 @@ def offered(form: Form) -> tuple[str, ...]:
     return RESULTS if form in ("select", "ask") else GRAPHS
 
 
-def _request(parameters: list[tuple[str, str]], direct: str | None) -> Request:
+def _request(parameters: list[tuple[str, str]], direct: str | None) -> QueryOperation:
     if any(name == "update" for name, _ in parameters):
         raise QueryRejected("an update was sent where a query is expected", hint="send updates to /sparql/update")
     queries = [value for name, value in parameters if name == "query"]
@@ -117,7 +117,7 @@ def _request(parameters: list[tuple[str, str]], direct: str | None) -> Request:
         raise QueryRejected(many, hint="give the parameter query once, or the query as the body")
     dataset = _dataset(parameters, "default-graph-uri", "named-graph-uri")
     format = next((value for name, value in parameters if name == "format"), None)
-    return Request(queries[0], dataset, format, _seconds(parameters))
+    return QueryOperation(queries[0], dataset, format, _seconds(parameters))
 
 
 def _dataset(parameters: list[tuple[str, str]], default_name: str, named_name: str) -> Dataset:

@@ -1,10 +1,10 @@
 """SPARQL Update → the graphs it changes, as lines: https://www.w3.org/TR/sparql11-update/#updateLanguage.
 
 The engine evaluates the WHERE parts as queries, everything else happens here on sets of lines, so that an update becomes what every
-write is: graphs with the digest they had and the lines they shall have. Nothing is written; who writes decides who may. Operations see
-what the ones before them did. One evaluation of a WHERE part serves all its templates, so NOW, RAND, UUID and BNODE
-have one value each. Without USING or WITH a WHERE part reads the union of all graphs, as queries do; a template writes to the default
-graph alone. ALL and NAMED mean the foreign graphs: an entity is named to be dropped (``docs/sparql.md``).
+write is: graphs with the digest they had and the lines they shall have. Nothing is written here; the writer checks permissions. Operations
+see what the ones before them did. One evaluation of a WHERE part serves all its templates, so NOW, RAND, UUID and BNODE have one value
+each. Without USING or WITH a WHERE part reads the union of all graphs, as queries do; a template writes to the default graph alone. ALL
+and NAMED mean the foreign graphs: an entity is named to be dropped (``docs/sparql.md``).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from kg.errors import AlreadyExists, Conflict, TooLarge
-from kg.rdf import Lines, digest
-from kg.sparql.forms import Create, Empty, Ground, Modify, Operation, Pattern, Slot, Transfer
-from kg.store.protocol import Dataset
-from kg.tombstones import is_tombstone
+from drumlin.kg.errors import AlreadyExists, Conflict, TooLarge
+from drumlin.kg.rdf.syntax import Lines, digest
+from drumlin.kg.rdf.tombstones import is_tombstone
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.forms import Create, Empty, Ground, Modify, Operation, Pattern, Slot, Transfer
 
 MAX_STATEMENTS = 500_000
 """Statements that the templates of one request may make."""

@@ -9,16 +9,15 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from kg.rdf import lines_in
-from kg.store import blanks
-from kg.store.protocol import Lines
-from kg.store.texts import Text
+from drumlin.kg.rdf.syntax import Lines
+from drumlin.kg.store import blank_nodes
+from drumlin.kg.store.content import GraphContent
 
 
 class Change(msgspec.Struct, frozen=True, dict=True):
-    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold, as a text.
+    """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
 
-    The text is None for a removal; ``blank`` is False when neither state surely has a blank node.
+    The content is None for a removal; ``blank`` is False when neither state surely has a blank node.
     """
 
     graph: str
@@ -26,30 +25,30 @@ class Change(msgspec.Struct, frozen=True, dict=True):
     before: str | None
     after: str | None
     old: Lines
-    text: Text | None
+    content: GraphContent | None
     blank: bool = True
 
     @cached_property
     def lines(self) -> Lines:
         """The statements it shall hold: none for a removal."""
-        return lines_in(self.text.plain) if self.text else frozenset()
+        return self.content.lines if self.content else frozenset()
 
     @property
     def statements(self) -> int:
         """How many it shall hold."""
-        return self.text.statements if self.text else 0
+        return self.content.statements if self.content else 0
 
     @property
     def outcome(self) -> Literal["created", "replaced", "removed"]:
         """What becomes of the graph."""
-        if self.text is None:
+        if self.content is None:
             return "removed"
         return "created" if self.before is None else "replaced"
 
     @property
     def loadable(self) -> bool:
         """True for a new graph that may be bulk-loaded: the engine would give its blank nodes other labels."""
-        return not self.blank and self.before is None and self.text is not None and not self.text.empty
+        return not self.blank and self.before is None and self.statements > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,13 @@ def update_text(changes: Iterable[Change]) -> str:
     graphs: list[str] = []
     blank: tuple[list[tuple[str, Lines]], list[tuple[str, Lines]]] = ([], [])
     for change in changes:
-        if change.text is None:
+        if change.content is None:
             graphs.append(f"DROP SILENT GRAPH <{change.graph}>")
             continue
-        if change.text.empty:  # such a graph exists only when it is made
+        if not change.statements:  # such a graph exists only when it is made
             graphs.append(f"CREATE SILENT GRAPH <{change.graph}>")
         elif not change.old and not change.blank:
-            added.append(f"GRAPH <{change.graph}> {{\n{change.text.plain}\n}}\n")
+            added.append(f"GRAPH <{change.graph}> {{\n{change.content.text}\n}}\n")
             continue
         _block(change, change.old - change.lines, removed, blank[0])
         _block(change, change.lines - change.old, added, blank[1])
@@ -91,12 +90,12 @@ def update_text(changes: Iterable[Change]) -> str:
         operations.append(f"DELETE DATA {{\n{''.join(removed)}}}")
     if added:
         operations.append(f"INSERT DATA {{\n{''.join(added)}}}")
-    operations += blanks.operations(*blank)
+    operations += blank_nodes.operations(*blank)
     return ";\n".join(operations)
 
 
 def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[str, Lines]]) -> None:
-    if change.blank and (with_blanks := frozenset(filter(blanks.holds_blank, lines))):
+    if change.blank and (with_blanks := frozenset(filter(blank_nodes.holds_blank, lines))):
         blank.append((change.graph, with_blanks))
         lines -= with_blanks
     if lines:
@@ -104,14 +103,14 @@ def _block(change: Change, lines: Lines, blocks: list[str], blank: list[tuple[st
 
 
 class New(NamedTuple):
-    """A new graph that may be bulk-loaded, and its text."""
+    """A new graph that may be bulk-loaded, and its content."""
 
     graph: str
-    text: Text
+    content: GraphContent
 
     def nquads(self) -> bytes:
         """Write it as N-Quads: no literal holds the end of a line as it is."""
-        return f"{self.text.plain}\n".encode().replace(b" .\n", f" <{self.graph}> .\n".encode())
+        return f"{self.content.text}\n".encode().replace(b" .\n", f" <{self.graph}> .\n".encode())
 
 
 class Parted(NamedTuple):
@@ -125,8 +124,8 @@ def parted(changes: Iterable[Change]) -> Parted:
     """Part changes, in their order."""
     found = Parted([], [])
     for each in changes:
-        if each.loadable and each.text:
-            found.new.append(New(each.graph, each.text))
+        if each.loadable and each.content:
+            found.new.append(New(each.graph, each.content))
         else:
             found.rest.append(each)
     return found

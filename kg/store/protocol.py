@@ -1,7 +1,7 @@
 """The store as its callers see it; ``embedded`` implements it here, ``remote`` over the SPARQL protocol.
 
-A graph crosses this border as *lines*: the set of its canonical N-Triples statements (``kg.rdf`` makes and reads them).
-Two graphs are equal exactly when their line sets are equal; the *digest* is a hash of the sorted lines.
+A graph crosses this border as its *content* (``kg.store.content``): its canonical N-Triples statements in order, with their *digest*.
+Two graphs are equal exactly when their digests are.
 
 Guarantees:
 
@@ -24,16 +24,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from functools import cached_property
-from typing import Literal, Protocol
+from typing import Literal, Protocol, Self
 
 import msgspec
 
-from kg.rdf import lines_in
-from kg.store.texts import Text
-
-Lines = frozenset[str]
-"""Canonical N-Triples statements of one graph: ``<s> <p> "o" .`` each, no line end, no blank node under ``{base}/id/``."""
+from drumlin.kg.rdf.syntax import Lines
+from drumlin.kg.sparql.dataset import UNION, Dataset, Visible
+from drumlin.kg.store.content import GraphContent
 
 Row = Mapping[str, str]
 """One solution of a trusted look-up: variable → IRI or lexical form; an unbound variable is absent."""
@@ -48,47 +45,33 @@ class Unconditional(Enum):
 ANY = Unconditional.ANY
 
 
-class Known(msgspec.Struct, frozen=True, dict=True):
-    """What ``graph`` shall hold, known to be valid and canonical, as a text without blank nodes, with its digest.
-
-    The lines are made when they are asked for.
-    """
-
-    text: Text
-    digest: str
-    graph: str
-
-    @cached_property
-    def lines(self) -> Lines:
-        """Its statements."""
-        return lines_in(self.text.plain)
-
-
-Content = Lines | Known
-"""What a graph shall hold."""
-
-
-def statements_of(content: Content) -> Lines:
-    """Return the statements of a content."""
-    return content.lines if isinstance(content, Known) else content
-
-
 class GraphWrite(msgspec.Struct, frozen=True):
     """Make ``graph`` hold exactly ``content`` (``None``: remove it).
 
     ``expected`` is the digest the graph must have now (``None``: it must not exist), checked under the write lock;
-    ``PreconditionFailed`` otherwise. ``owner`` is ``"user"`` or a source's name.
+    ``PreconditionFailed`` otherwise. ``owner`` is ``"user"`` or a source's name; ``takes_from`` is an owner whose graph it may take over.
     """
 
     graph: str
-    content: Content | None
+    content: GraphContent | None
     owner: str
     expected: str | Unconditional | None = ANY
+    takes_from: str | None = None
+
+    @classmethod
+    def of(cls, graph: str, lines: Lines | None, owner: str, expected: str | Unconditional | None = ANY) -> Self:
+        """Make a write of statements; raises ``InvalidDocument`` for one that cannot be stored."""
+        return cls(graph, None if lines is None else GraphContent.of(lines, graph), owner, expected)
 
     @property
     def lines(self) -> Lines | None:
         """The statements it shall hold."""
-        return None if self.content is None else statements_of(self.content)
+        return None if self.content is None else self.content.lines
+
+    @property
+    def digest(self) -> str | None:
+        """The digest that the graph shall have, None for a removal."""
+        return None if self.content is None else self.content.digest
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -105,7 +88,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class GraphEntry(msgspec.Struct, frozen=True):
-    """One graph of the store without its content. ``generation`` and ``changed`` (UTC) tell its last effective write."""
+    """One graph of the store without its content. ``generation`` and ``changed`` (UTC) are those of its last effective write."""
 
     graph: str
     digest: str
@@ -114,20 +97,25 @@ class GraphEntry(msgspec.Struct, frozen=True):
     changed: datetime
 
 
-class StoredGraph(msgspec.Struct, frozen=True, dict=True):
-    """One graph with its content, a text (``kg.rdf.text_of``) of which the lines are made when they are asked for."""
+class StoredGraph(msgspec.Struct, frozen=True):
+    """One graph with its content."""
 
     entry: GraphEntry
-    text: str
+    content: GraphContent
 
-    @cached_property
+    @property
+    def text(self) -> str:
+        """Its statements as one text."""
+        return self.content.text
+
+    @property
     def lines(self) -> Lines:
         """Its statements."""
-        return lines_in(self.text)
+        return self.content.lines
 
     def __contains__(self, line: object) -> bool:
-        """Tell whether it has a statement, without taking it apart: no line ends within a literal."""
-        return f"\n{line}\n" in f"\n{self.text}\n"
+        """Return whether it has a statement."""
+        return line in self.content
 
 
 class LogEntry(msgspec.Struct, frozen=True):
@@ -139,26 +127,6 @@ class LogEntry(msgspec.Struct, frozen=True):
     before: str | None
     after: str | None
     at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """Which graphs a query reads: None leaves it to the query's FROM clauses, else to the union of all graphs."""
-
-    default_graphs: tuple[str, ...] | None = None
-    named_graphs: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Visible:
-    """The graphs that a caller may read: those listed, and those whose IRI begins with one of ``prefixes``."""
-
-    graphs: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-
-    def sees(self, graph: str) -> bool:
-        """Tell whether a graph is one of them."""
-        return graph in self.graphs or graph.startswith(self.prefixes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +150,7 @@ class Narrowed:
     facts: tuple[frozenset[tuple[str, str]], ...] = ()
 
     def states(self, graph: str, lines: Lines) -> bool:
-        """Tell whether a graph states one of each of ``facts``."""
+        """Return whether a graph states one of each of ``facts``."""
         return not any(lines.isdisjoint(f"<{graph}> <{name}> {value} ." for name, value in each) for each in self.facts)
 
 
@@ -199,14 +167,15 @@ class Store(Protocol):
 
     @property
     def oldest(self) -> int:
-        """The first generation that ``log`` still tells; one beyond ``generation`` when it tells none."""
+        """The first generation that ``log`` still holds; one beyond ``generation`` when it holds none."""
         ...
 
     def apply(self, writes: Sequence[GraphWrite]) -> list[Written]:
         """Write all or none, in order; the results stand in the order of ``writes``.
 
         Raises ``GraphOwned``, ``PreconditionFailed``, ``StoreFull``, ``StoreUnavailable``; after a raise nothing was written, unless
-        the error says that an engine elsewhere does not tell: then it is whole or not there.
+        the error says that an engine elsewhere does not tell: then it is whole or not there. The first refusal is raised; its
+        ``refusals`` has that of each write.
         The same graph may occur once only (``ValueError`` otherwise).
         """
         ...
@@ -241,7 +210,7 @@ class Store(Protocol):
         query: str,
         *,
         media_type: str,
-        dataset: Dataset = Dataset(),
+        dataset: Dataset = UNION,
         base: str | None = None,
         visible: Visible | None = None,
         timeout: float | None = None,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import pyoxigraph as ox
 
-from kg.errors import InvalidIdentifier, QueryRejected, StoreUnavailable, UnsupportedSyntax
-from kg.rdf import PREFIXES, SYNTAXES, TURTLE
-from kg.store.protocol import Row
-from kg.store.streaming import Writer
+from drumlin.kg.errors import InvalidIdentifier, QueryRejected, StoreUnavailable, UnsupportedSyntax
+from drumlin.kg.rdf.syntax import PREFIXES, SYNTAXES, TURTLE
+from drumlin.kg.sparql.dataset import Chosen
+from drumlin.kg.store.protocol import Row
+from drumlin.kg.store.streaming import ChunkWriter
 
 _RESULTS: Mapping[str, ox.QueryResultsFormat] = {
     "application/sparql-results+json": ox.QueryResultsFormat.JSON,
@@ -25,22 +25,12 @@ _GRAPHS: Mapping[str, ox.RdfFormat] = {
 _POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
-    """A query and the graphs that it reads: the union of all, or those listed (None, None: those of its FROM clauses)."""
-
-    text: str
-    union: bool = True
-    default: tuple[str, ...] | None = None
-    named: tuple[str, ...] | None = None
-
-
-def work(engine: ox.Store, chosen: Chosen, media_type: str, base: str | None) -> Callable[[Writer], None]:
+def work(engine: ox.Store, chosen: Chosen, media_type: str, base: str | None) -> Callable[[ChunkWriter], None]:
     """Return what runs the query and writes its result; all of it must happen in one thread."""
     if media_type not in _RESULTS and media_type not in _GRAPHS:
         raise _unsupported(media_type, "this query", [*_RESULTS, *_GRAPHS])
 
-    def run(writer: Writer) -> None:
+    def run(writer: ChunkWriter) -> None:
         try:
             _write(_query(engine, chosen, base), media_type, writer)
         except OSError as error:
@@ -53,7 +43,9 @@ def work(engine: ox.Store, chosen: Chosen, media_type: str, base: str | None) ->
     return run
 
 
-def _write(results: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str, writer: Writer) -> None:
+def _write(
+    results: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media_type: str, writer: ChunkWriter
+) -> None:
     if isinstance(results, ox.QueryTriples):
         _write_graph(results, media_type, writer)
     elif (found := _RESULTS.get(media_type)) is None:
@@ -62,7 +54,7 @@ def _write(results: ox.QuerySolutions | ox.QueryBoolean | ox.QueryTriples, media
         results.serialize(writer, format=found)  # type: ignore[arg-type]  # write() and flush() are all it needs
 
 
-def _write_graph(results: ox.QueryTriples, media_type: str, writer: Writer) -> None:
+def _write_graph(results: ox.QueryTriples, media_type: str, writer: ChunkWriter) -> None:
     if (found := _GRAPHS.get(media_type)) is None:
         raise _unsupported(media_type, "a CONSTRUCT or DESCRIBE query", list(_GRAPHS))
     if media_type == TURTLE.media_type:  # for people: prefixes are worth the slower way

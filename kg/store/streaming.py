@@ -22,7 +22,7 @@ class _Abandoned(Exception):
     """Nobody reads any more; raised inside the engine's writer to end the query."""
 
 
-class Writer(Protocol):
+class ChunkWriter(Protocol):
     """Where the engine writes to."""
 
     def write(self, data: bytes, /) -> int:
@@ -56,7 +56,7 @@ class _Pipe:
     def flush(self) -> None:
         pass
 
-    def run(self, work: Callable[[Writer], None]) -> None:
+    def run(self, work: Callable[[ChunkWriter], None]) -> None:
         try:
             work(self)
         except _Abandoned:
@@ -82,10 +82,10 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__context__
 
 
-class Stream(Iterator[bytes]):
+class ResultStream(Iterator[bytes]):
     """The chunks of one answer. ``close`` it, or forget it, to end the query early."""
 
-    def __init__(self, work: Callable[[Writer], None]) -> None:
+    def __init__(self, work: Callable[[ChunkWriter], None]) -> None:
         """Run ``work`` in a thread of its own and wait for its first bytes; what it raises before them is raised here."""
         self._pipe = _Pipe()
         self._thread = threading.Thread(target=self._pipe.run, args=(work,), name="answer", daemon=True)

@@ -3,7 +3,7 @@
 A day is kept when it is over for good (an hour ago at least), asked for in full, and answered without a warning; its key is a digest of
 everything that decides its values: datasource, query with the pods of that very day, step, day. So nothing here ever has to be
 invalidated: when the graph learns of another pod of that day, the query and with it the key are others.
-Each day has a checksum: one damaged on disk is fetched again, and a damaged file is made anew. A file that is none of ours, or that
+Each day has a checksum: one damaged on disk is fetched again, and a damaged file is made anew. A foreign file, or one that
 cannot be read or written, is left alone for the rest of the process's life; the answer comes from the datasource. Processes may share it.
 """
 
@@ -19,9 +19,9 @@ from pathlib import Path
 
 import structlog
 
-from kg.telemetry.arrow import pa, pc
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.series import Grid
+from drumlin.kg.telemetry.arrow import pa, pc
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.series import Grid
 
 _log = structlog.get_logger()
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.datasources import Datasource
 
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux allows 131,072 for one
 

@@ -6,19 +6,21 @@ when pods come and go; ``resolve`` asks for exactly the pods that ran.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from kg.iris import Iris
-from kg.jsonld import NodeDocument
-from kg.telemetry import dialects, links, logql
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.quoting import literally
-from kg.telemetry.templates import Catalogue, Template
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry import binding, dialects, links, logql, promql
+from drumlin.kg.telemetry.binding import Place
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.quoting import any_of, literally
+from drumlin.kg.telemetry.routes import Route
+from drumlin.kg.telemetry.templates import Template, TemplateCatalogue
 
-Scope = Literal["Workload", "Pod", "Node", "Domain", "Cluster"]
+Scope = Literal["Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute"]
 
 DEFAULT_WINDOW = timedelta(minutes=5)
 """Rate window of a stored query, unless four scrapes take longer."""
@@ -36,8 +38,9 @@ _GENERATED: Mapping[str, tuple[str, int]] = {
 WORKLOAD_KINDS = frozenset({*_GENERATED, "StatefulSet"})
 """Kinds whose pods' names are known from their own, so that they have telemetry."""
 
+_NEEDS_HOST = frozenset({"rtt", "retransmission_rate", "connections"})
 _NEEDS_CPU_LIMIT = frozenset({"cpu_utilisation"})
-_NEEDS_OWN_NETWORK = frozenset({"network_receive", "network_transmit"})
+_NEEDS_OWN_NETWORK = frozenset({"network_receive", "network_transmit", "network_usage"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,9 @@ class Subject:
     """An entity whose telemetry is described. ``pods`` is the regular expression (RE2) of its pods' names.
 
     ``cpu_limited`` False: no container has a CPU limit, so there is no utilisation. ``host_network``: its traffic is the
-    node's. ``logs_injected``: a logging sidecar is injected into its pods.
+    node's. ``logs_injected``: a logging sidecar is injected into its pods. ``place``: where it is, when that is more than its cluster.
+    ``nodes``: the nodes that a domain's metrics are summed over; None: all that a datasource holds of its place. ``route``: what names the
+    series of a route between domains.
     """
 
     iri: str
@@ -58,15 +63,22 @@ class Subject:
     cpu_limited: bool = True
     host_network: bool = False
     logs_injected: bool = False
+    place: Place | None = None
+    nodes: tuple[str, ...] | None = None
+    route: Route | None = None
 
     @property
     def values(self) -> dict[str, str]:
         """What fills the holes of a template."""
         found = {"namespace": self.namespace, "pods": self.pods, "node": self.name if self.scope == "Node" else None}
+        found |= {"nodes": any_of(self.nodes)} if self.nodes else {}
+        found |= self.route.values if self.route else {}
         return {hole: value for hole, value in found.items() if value is not None}
 
     def lacks(self, metric: str) -> str | None:
         """Return why the entity cannot have a metric of its scope, or None when it can."""
+        if self.route and metric in _NEEDS_HOST and self.route.remote is None:
+            return "its endpoint has no host"
         if self.scope not in ("Workload", "Pod"):
             return None
         if metric in _NEEDS_CPU_LIMIT and not self.cpu_limited:
@@ -91,18 +103,29 @@ def pod_names(kind: str, name: str) -> str:
     return f"{literally(name[:_LONGEST_BASE])}{rest}{_SUFFIX}"
 
 
+def owner_names(kind: str, name: str) -> tuple[str, str]:
+    """Return the kind of what controls the pods of a workload, and the regular expression (RE2) of its names; ``KeyError`` as above."""
+    if kind == "Deployment":
+        return "ReplicaSet", literally(name) + _GENERATED[kind][0]
+    if kind == "CronJob":
+        return "Job", f"{literally(name)}-[0-9]+"
+    if kind not in WORKLOAD_KINDS:
+        raise KeyError(kind)
+    return kind, literally(name)
+
+
 def describe(
-    subject: Subject, catalogue: Catalogue, datasources: Sequence[Datasource], iris: Iris
+    subject: Subject, catalogue: TemplateCatalogue, datasources: Sequence[Datasource], iris: Iris
 ) -> list[NodeDocument]:
     """Return the Telemetry documents of an entity, one per signal; nothing for a signal that no datasource holds."""
-    found = [_metrics(subject, catalogue, datasources, iris), _logs(subject, datasources)]
+    found = [_metrics(subject, catalogue, datasources, iris), _logs(subject, datasources, iris)]
     return [telemetry for telemetry in found if telemetry]
 
 
 def _metrics(
-    subject: Subject, catalogue: Catalogue, datasources: Sequence[Datasource], iris: Iris
+    subject: Subject, catalogue: TemplateCatalogue, datasources: Sequence[Datasource], iris: Iris
 ) -> NodeDocument | None:
-    parts = [_metric(subject, template, datasources, iris) for template in catalogue.for_scope(subject.scope)]
+    parts = [_metric(subject, template, datasources, iris) for template in _templates(subject, catalogue)]
     metrics = [part for part in parts if part]
     dashboards = [link for each in datasources if (link := _dashboard(subject, each))]
     if not metrics and not dashboards:
@@ -113,6 +136,17 @@ def _metrics(
     if dashboards:
         telemetry["dashboard"] = dashboards
     return telemetry
+
+
+def _templates(subject: Subject, catalogue: TemplateCatalogue) -> Iterator[Template]:
+    """Yield the templates of a subject: its scope's, for some nodes those of a node that its scope has too."""
+    for each in catalogue.for_scope(subject.scope):
+        if subject.nodes is None:
+            yield each
+        elif (
+            subject.nodes and (of_node := catalogue.get("Node", each.metric)) and "node" in promql.holes(of_node.query)
+        ):
+            yield of_node
 
 
 def _metric(subject: Subject, template: Template, datasources: Sequence[Datasource], iris: Iris) -> NodeDocument | None:
@@ -128,8 +162,24 @@ def _metric(subject: Subject, template: Template, datasources: Sequence[Datasour
         "unit": template.unit,
         "metricType": template.metric_type,
         "template": iris.template(template.name),
-        "distribution": [_metric_query(iri, subject, template, each, iris) for each in holders],
+        "distribution": _marked(
+            [_metric_query(iri, subject, template, each, iris) for each in holders],
+            binding.preferred(holders, template.datasource_type, _home(subject, iris)),
+        ),
     }
+
+
+def _marked(distributions: list[NodeDocument], ranked: Sequence[Datasource]) -> list[NodeDocument]:
+    """Mark the distribution that ``resolve`` takes, where there are several."""
+    if len(distributions) == 1:
+        return distributions
+    first = ranked[0].iri
+    return [{**each, "preferred": True} if each["accessService"] == first else each for each in distributions]
+
+
+def _home(subject: Subject, iris: Iris) -> str | None:
+    """Return the domain (IRI) whose datasources come first."""
+    return iris.domain(subject.place.domain) if subject.place and subject.place.domain else None
 
 
 def _metric_query(
@@ -137,7 +187,13 @@ def _metric_query(
 ) -> NodeDocument:
     window = max(DEFAULT_WINDOW, 4 * datasource.scrape_interval)
     query = dialects.write(
-        template, subject.values, iris.short(subject.iri), window=window, step=window, datasource=datasource
+        template,
+        subject.values,
+        iris.short(subject.iri),
+        window=window,
+        step=window,
+        datasource=datasource,
+        matchers=_matchers(subject, datasource),
     )
     return {
         "id": Iris.at(metric, datasource.name),
@@ -147,24 +203,35 @@ def _metric_query(
     }
 
 
-def _logs(subject: Subject, datasources: Sequence[Datasource]) -> NodeDocument | None:
+def _logs(subject: Subject, datasources: Sequence[Datasource], iris: Iris) -> NodeDocument | None:
     iri = Iris.telemetry(subject.iri, "logs")
     if subject.namespace is None or subject.pods is None:
         return None
-    streams = [
+    holders = [each for each in datasources if each.kind == "loki" and (each.logs == "all" or subject.logs_injected)]
+    streams: list[NodeDocument] = [
         {
             "id": Iris.at(iri, datasource.name),
             "type": "LogQuery",
-            "query": logql.selector(subject.namespace, subject.pods, datasource),
+            "query": logql.selector(subject.namespace, subject.pods, datasource, _matchers(subject, datasource)),
             "accessService": datasource.iri,
         }
-        for datasource in datasources
-        if datasource.kind == "loki" and (datasource.logs == "all" or subject.logs_injected)
+        for datasource in holders
     ]
-    return {"id": iri, "type": "Telemetry", "signal": "logs", "distribution": streams} if streams else None
+    if not streams:
+        return None
+    dashboards = [link for each in datasources if (link := _dashboard(subject, each, logs=True))]
+    ranked = binding.preferred(holders, "loki", _home(subject, iris))
+    found: dict[str, Any] = {"id": iri, "type": "Telemetry", "signal": "logs", "distribution": _marked(streams, ranked)}
+    return found | ({"dashboard": dashboards} if dashboards else {})
 
 
-def _dashboard(subject: Subject, datasource: Datasource) -> NodeDocument | None:
-    shown = links.Shown(subject.scope, subject.cluster, subject.namespace, subject.kind, subject.name)
+def _matchers(subject: Subject, datasource: Datasource) -> tuple[promql.Matcher, ...]:
+    return binding.matchers(datasource, subject.place or Place((subject.cluster,)))
+
+
+def _dashboard(subject: Subject, datasource: Datasource, *, logs: bool = False) -> NodeDocument | None:
+    scope = links.LOGS if logs else subject.scope
+    shown = links.Shown(scope, subject.cluster, subject.namespace, subject.kind, subject.name)
     url = links.stored(shown, datasource)
-    return {"id": Iris.dashboard(subject.iri, datasource.name), "type": "Dashboard", "url": url} if url else None
+    name = f"{datasource.name}.{links.LOGS}" if logs else datasource.name
+    return {"id": Iris.dashboard(subject.iri, name), "type": "Dashboard", "url": url} if url else None

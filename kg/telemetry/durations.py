@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from kg.errors import InvalidInput
+from drumlin.kg.errors import InvalidInput
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SHORT = re.compile(r"(?:[0-9]+(?:ms|[smhdw]))+")

@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from kg.telemetry import cache
-from kg.telemetry.arrow import pa
-from kg.telemetry.cache import DAY, SETTLED, DayCache
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.loki import Loki
-from kg.telemetry.fetch.parquet import Parquet
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.resolution import Resolution
-from kg.telemetry.series import Grid, Samples, place
+from drumlin.kg import cancellation
+from drumlin.kg.errors import SourceUnavailable
+from drumlin.kg.telemetry import cache
+from drumlin.kg.telemetry.arrow import pa
+from drumlin.kg.telemetry.cache import DAY, SETTLED, DayCache
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.influxdb import InfluxDB
+from drumlin.kg.telemetry.fetch.loki import Loki
+from drumlin.kg.telemetry.fetch.parquet import Parquet
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.resolution import Resolution
+from drumlin.kg.telemetry.series import Grid, Samples, place
 
 Client = Prometheus | Loki | InfluxDB | Parquet
 T = TypeVar("T")
 
 DECODING = 2
 """Threads of a datasource beside those that wait for its answers: while they decode, it is asked the next."""
+SEATS = 24
+"""Threads that wait for one datasource at most: half of those that the service has for telemetry."""
+_PATIENCE = 1.0  # seconds that one waits for a seat
 _KINDS: Mapping[str, type[Prometheus | Loki | InfluxDB]] = {
     "prometheus": Prometheus,
     "loki": Loki,
@@ -32,24 +38,55 @@ _KINDS: Mapping[str, type[Prometheus | Loki | InfluxDB]] = {
 }
 
 
-class Clients:
+class PendingFetch(Generic[T]):
+    """Work of a datasource's threads that one thread waits for; ``seats`` are shared by all that wait for that datasource."""
+
+    def __init__(self, datasource: Datasource, future: Future[T], seats: threading.Semaphore) -> None:
+        self._datasource, self._future, self._seats = datasource, future, seats
+
+    def done(self) -> bool:
+        """Return whether the work is done."""
+        return self._future.done()
+
+    def cancel(self) -> None:
+        """Do not begin the work, if it has not begun."""
+        self._future.cancel()
+
+    def result(self) -> T:
+        """Wait for the work; raises what it raises, ``SourceUnavailable`` when too many wait already, and ``Cancelled``."""
+        if not self._future.done():
+            if not self._seats.acquire(timeout=_PATIENCE):
+                raise SourceUnavailable(
+                    f"datasource {self._datasource.name} is slow: {SEATS} requests wait for it already",
+                    hint="ask again later, or look at its load",
+                    detail={"datasource": self._datasource.name},
+                )
+            try:
+                cancellation.wait_for(self._future)
+            finally:
+                self._seats.release()
+        return self._future.result()
+
+
+class DatasourceClients:
     """A client of each datasource with threads of its own, which all callers share: many of them do not ask it more than one does.
 
-    Nor does one that is slow keep anybody from the others. ``sleep`` waits between two tries.
+    Nor does one that is slow keep anybody from the others: at most ``SEATS`` threads wait for it. ``sleep`` waits between two tries.
     """
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self._sleep = sleep
         self._known: dict[str, tuple[Client, ThreadPoolExecutor]] = {}
+        self._seats: defaultdict[str, threading.Semaphore] = defaultdict(lambda: threading.Semaphore(SEATS))
         self._lock = threading.Lock()
 
-    def submit(self, datasource: Datasource, work: Callable[[Client], T]) -> Future[T]:
+    def submit(self, datasource: Datasource, work: Callable[[Client], T]) -> PendingFetch[T]:
         """Have work done with the client of a datasource; raises ``SourceUnavailable`` for one that is not fetched from."""
         with self._lock:
             client, pool = self._known.get(datasource.iri) or self._known.setdefault(
                 datasource.iri, self._begun(datasource)
             )
-            return pool.submit(work, client)
+            return PendingFetch(datasource, pool.submit(work, client), self._seats[datasource.iri])
 
     def close(self) -> None:
         """Close all connections; what has been submitted ends by itself."""
@@ -155,7 +192,7 @@ def _fetched(
 def _fetch(client: Client, resolution: Resolution, grid: Grid, gathered: Gathered) -> pa.DoubleArray:
     """Ask for a grid, with as many queries as its pods need."""
     samples: list[Samples] = []
-    for part in resolution.parts_of(grid):
+    for part in resolution.asked_for(grid):
         fetched = client.series(part.query, part.grid)
         gathered.warnings.update(dict.fromkeys(fetched.warnings))
         samples += fetched.parts

@@ -10,26 +10,47 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, Self, get_args
 
 import structlog
 
-from kg.errors import DrumlinError, InvalidInput, MetricMissing, TooLarge
-from kg.telemetry import lacking
-from kg.telemetry.arrow import pa
-from kg.telemetry.cache import DayCache
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.parquet import Parquet
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.gathering import Client, Clients, gather
-from kg.telemetry.missing import explain_absence
-from kg.telemetry.resolution import Resolution, Unresolved
-from kg.telemetry.series import Column, Gap, Gaps, Grid, Key, Step, Window, assemble, choose_step, fill, gaps_of
+from drumlin.kg.errors import (
+    Cancelled,
+    DatasourceRefused,
+    DrumlinError,
+    InvalidDocument,
+    InvalidInput,
+    MetricMissing,
+    SourceUnavailable,
+    TooLarge,
+)
+from drumlin.kg.telemetry import Choice, lacking
+from drumlin.kg.telemetry.arrow import pa
+from drumlin.kg.telemetry.cache import DayCache
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.influxdb import InfluxDB
+from drumlin.kg.telemetry.fetch.parquet import Parquet
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.gathering import Client, DatasourceClients, PendingFetch, gather
+from drumlin.kg.telemetry.missing import explain_absence
+from drumlin.kg.telemetry.resolution import Interval, Resolution, Unresolved
+from drumlin.kg.telemetry.series import (
+    Gap,
+    Gaps,
+    Grid,
+    Key,
+    SeriesColumn,
+    Step,
+    Window,
+    assemble,
+    choose_step,
+    fill,
+    gaps_of,
+)
+from drumlin.kg.telemetry.units import parse_unit
 
 _log = structlog.get_logger()
 
@@ -42,7 +63,7 @@ _AHEAD_VALUES = 2_000_000  # and their values: 16 MB, unless two series have mor
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SeriesFailure:
     """One series that could not be fetched, and why."""
 
     key: Key
@@ -50,7 +71,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class SeriesTable:
     """Fetched data with what one must know to trust it.
 
     ``coverage`` is the share of grid points that have a value (before any filling), ``gaps`` lists the runs that have none.
@@ -63,12 +84,17 @@ class Series:
     coverage: Mapping[Key, float]
     gaps: Mapping[Key, tuple[Gap, ...]]
     warnings: tuple[str, ...] = ()
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[SeriesFailure, ...] = ()
 
     @property
     def step(self) -> timedelta:
         """Time between two points."""
         return timedelta(seconds=self.grid.step)
+
+    @property
+    def intervals(self) -> dict[Key, tuple[Interval, ...]]:
+        """By what the series of each were picked, and when."""
+        return {key: query.intervals for key, query in zip(self.coverage, self.queries, strict=True)}
 
     @property
     def unit(self) -> str | None:
@@ -82,11 +108,11 @@ class Series:
 
 
 @dataclass(frozen=True, slots=True)
-class _Result:
+class _GriddedSeries:
     """One series fetched and put onto the grid."""
 
     resolution: Resolution
-    column: Column
+    column: SeriesColumn
     coverage: float
     gaps: tuple[Gap, ...]
     warnings: tuple[str, ...]
@@ -106,6 +132,9 @@ class Plan:
     gaps: Gaps = "null"
     datasource: str | None = None
     query: str | None = None
+    unit: tuple[str, ...] = ()
+    among: frozenset[str] | None = None
+    selector: Choice = "auto"
 
     @property
     def step(self) -> timedelta:
@@ -116,9 +145,8 @@ class Plan:
 class Resolves(Protocol):
     """What history needs of a resolver: that of this process, or a service elsewhere."""
 
-    @property
-    def longest_scrape_interval(self) -> timedelta:
-        """The longest scrape interval of the datasources that may be asked."""
+    def least_step(self, metrics: Iterable[str]) -> timedelta:
+        """Return the shortest automatic step for series of these metrics, of any datasource that may be asked."""
 
     def short(self, iri: str) -> str:
         """Return the short id of an IRI."""
@@ -134,6 +162,9 @@ class Resolves(Protocol):
         datasource: str | None,
         step: Step,
         query: str | None,
+        unit: Sequence[str],
+        among: frozenset[str] | None,
+        selector: Choice,
     ) -> Iterator[Resolution | Unresolved]:
         """Resolve pairs of entity and metric in order."""
 
@@ -155,7 +186,8 @@ class History:
         self._resolver = resolver
         self._days = days
         self._clock = clock
-        self._clients = Clients(sleep)
+        self.clients = DatasourceClients(sleep)
+        """The clients of the datasources, which current values share."""
 
     def __enter__(self) -> Self:
         return self
@@ -165,7 +197,7 @@ class History:
 
     def close(self) -> None:
         """Close all connections, and the day cache."""
-        self._clients.close()
+        self.clients.close()
         if self._days:
             self._days.close()
 
@@ -181,12 +213,18 @@ class History:
         gaps: Gaps = "null",
         datasource: str | None = None,
         query: str | None = None,
+        unit: str | Sequence[str] = (),
+        among: frozenset[str] | None = None,
+        selector: Choice = "auto",
         limit: int | None = MAX_VALUES,
     ) -> Plan:
         """Say what would be fetched: every metric of every entity (full IRIs or short ids); nothing is asked.
 
         The window is ``start`` to ``end`` (now), or the ``last`` so much before ``end``. ``query`` is the caller's own PromQL, which
-        is limited to each entity. Raises ``TooLarge`` for more than ``limit`` values, ``InvalidInput`` for a window or step that cannot be.
+        is limited to each entity; ``selector`` says how a workload's pods are picked. Values are in the first of the units ``unit`` that
+        fits a metric. Groups count the pods of the workloads and the pods ``among`` (IRIs) alone.
+
+        Raises ``TooLarge`` for more than ``limit`` values, ``InvalidInput`` for a window, step or unit that cannot be.
         """
         if gaps not in get_args(Gaps):
             raise InvalidInput(f"{gaps!r} is no way to treat gaps", hint=f"there are {', '.join(get_args(Gaps))}")
@@ -195,8 +233,8 @@ class History:
         if not wanted:
             raise InvalidInput("no entity or no metric was named")
         automatic = step is None or step == "auto"
-        interval = self._resolver.longest_scrape_interval if automatic else timedelta(0)
-        grid = Grid.over(window, choose_step(window, step, interval))
+        least = self._resolver.least_step(metric for _, metric in wanted) if automatic else timedelta(0)
+        grid = Grid.over(window, choose_step(window, step, least))
         values = grid.points * len(wanted)
         if grid.points > MAX_VALUES:  # a series is held as a whole, also by a stream
             raise TooLarge(
@@ -208,9 +246,12 @@ class History:
                 f"{len(wanted):,} series of {grid.points:,} points are {values:,} values; the limit is {limit:,}",
                 hint="take a longer step, a shorter window, or fewer entities at a time",
             )
-        return Plan(wanted, window, grid, gaps, datasource, query)
+        wished = tuple(_unique(unit))
+        for each in wished:
+            parse_unit(each)
+        return Plan(wanted, window, grid, gaps, datasource, query, wished, among, selector)
 
-    def fetch(self, entities: str | Sequence[str], metrics: str | Sequence[str], **options: Any) -> Series:
+    def fetch(self, entities: str | Sequence[str], metrics: str | Sequence[str], **options: Any) -> SeriesTable:
         """Fetch what ``plan`` says into one table.
 
         A series that cannot be had is listed in ``failures``; when none can be had, the first one's error is raised:
@@ -219,13 +260,13 @@ class History:
         plan = self.plan(entities, metrics, **options)
         return join(list(self.stream(plan)))
 
-    def stream(self, plan: Plan) -> Iterator[Series]:
+    def stream(self, plan: Plan) -> Iterator[SeriesTable]:
         """Yield the series of a plan a part at a time, in its order and in bounded memory; closing the iterator ends the work.
 
         When none can be had, the first one's error is raised, before anything is yielded.
         """
         parts = self._parts(plan)
-        failed: list[Series] = []
+        failed: list[SeriesTable] = []
         for part in parts:
             failed.append(part)
             if part.queries:
@@ -235,13 +276,13 @@ class History:
         yield from failed
         yield from parts
 
-    def _parts(self, plan: Plan) -> Iterator[Series]:
-        results: list[_Result] = []
-        failures: list[Failure] = []
+    def _parts(self, plan: Plan) -> Iterator[SeriesTable]:
+        results: list[_GriddedSeries] = []
+        failures: list[SeriesFailure] = []
         most = max(1, PART_VALUES // plan.grid.points)
         with closing(self._outcomes(plan)) as outcomes:
             for outcome in outcomes:
-                if isinstance(outcome, Failure):
+                if isinstance(outcome, SeriesFailure):
                     failures.append(outcome)
                 else:
                     results.append(outcome)
@@ -254,7 +295,14 @@ class History:
     def resolutions(self, plan: Plan) -> Iterator[Resolution | Unresolved]:
         """Resolve what a plan would ask, and ask nothing."""
         return self._resolver.resolve_many(
-            plan.wanted, plan.window, datasource=plan.datasource, step=plan.step, query=plan.query
+            plan.wanted,
+            plan.window,
+            datasource=plan.datasource,
+            step=plan.step,
+            query=plan.query,
+            unit=plan.unit,
+            among=plan.among,
+            selector=plan.selector,
         )
 
     def _window(self, start: datetime | None, end: datetime | None, last: str | timedelta | None) -> Window:
@@ -263,10 +311,10 @@ class History:
         until = end or self._clock()
         return Window(start, until) if start else Window.last(last or timedelta(0), until)
 
-    def _outcomes(self, plan: Plan) -> Generator[_Result | Failure, None, None]:
+    def _outcomes(self, plan: Plan) -> Generator[_GriddedSeries | SeriesFailure, None, None]:
         """Resolve one after the other while earlier ones are fetched in threads, a few ahead of the caller; keep the order."""
         ahead = max(2, min(_AHEAD, _AHEAD_VALUES // plan.grid.points))
-        running: deque[tuple[Key, Future[_Result] | DrumlinError]] = deque()
+        running: deque[tuple[Key, PendingFetch[_GriddedSeries] | DrumlinError]] = deque()
         try:
             for found in self.resolutions(plan):
                 running.append(self._begun(found, plan))
@@ -276,21 +324,23 @@ class History:
                 yield _settled(*running.popleft())
         finally:  # also when a caller has gone
             for _, outcome in running:
-                if isinstance(outcome, Future):
+                if isinstance(outcome, PendingFetch):
                     outcome.cancel()
 
-    def _begun(self, found: Resolution | Unresolved, plan: Plan) -> tuple[Key, Future[_Result] | DrumlinError]:
+    def _begun(
+        self, found: Resolution | Unresolved, plan: Plan
+    ) -> tuple[Key, PendingFetch[_GriddedSeries] | DrumlinError]:
         if isinstance(found, Unresolved):
             return Key(found.entity, found.metric), found.error
         key = Key(self._resolver.short(found.entity), found.metric)
         try:
-            return key, self._clients.submit(
+            return key, self.clients.submit(
                 self._resolver.datasource(found), lambda client: self._one(client, key, found, plan)
             )
         except DrumlinError as error:  # it cannot be fetched from
             return key, error
 
-    def _one(self, client: Client, key: Key, resolution: Resolution, plan: Plan) -> _Result:
+    def _one(self, client: Client, key: Key, resolution: Resolution, plan: Plan) -> _GriddedSeries:
         grid = plan.grid
         days = None if isinstance(client, Parquet) else self._days  # files come later, and are as near as the cache
         gathered = gather(client, resolution, grid, days, self._clock())
@@ -303,9 +353,9 @@ class History:
             said.append(f"{gathered.not_finite} values were not finite (NaN or Inf) and are null")
         if filled := missing - values.null_count:
             said.append(f"{filled} of {grid.points} points were missing and are filled ({plan.gaps})")
-        return _Result(
+        return _GriddedSeries(
             resolution=resolution,
-            column=Column(key, resolution.unit, values),
+            column=SeriesColumn(key, resolution.unit, values),
             coverage=(grid.points - missing) / grid.points,
             gaps=gaps_of(gathered.values, grid),
             warnings=tuple(f"{key.unique_id} {key.metric}: {each}" for each in (*resolution.warnings, *said)),
@@ -313,8 +363,23 @@ class History:
 
 
 def _absence(client: Client, resolution: Resolution, grid: Grid) -> MetricMissing:
+    """Return why there is no point; where the server does not answer that, the error says so, and that there is none all the same."""
+    try:
+        return _explained(client, resolution, grid)
+    except (DatasourceRefused, SourceUnavailable) as error:
+        if isinstance(error, MetricMissing):
+            raise
+        return MetricMissing(
+            f"datasource {resolution.datasource} has no point in the window; why could not be found out: {error}",
+            hint="look whether its metric is there: drumlin datasources " + resolution.datasource,
+            detail={"datasource": resolution.datasource, "query": resolution.query},
+        )
+
+
+def _explained(client: Client, resolution: Resolution, grid: Grid) -> MetricMissing:
     if isinstance(client, Prometheus):
-        return explain_absence(client, resolution.query, *grid.window)
+        with suppress(InvalidDocument):  # a group's query may be longer than can be looked into
+            return explain_absence(client, resolution.query, *grid.window)
     if isinstance(client, Parquet):
         return client.explain(resolution.query)
     if isinstance(client, InfluxDB):
@@ -330,23 +395,25 @@ def _unique(names: str | Sequence[str]) -> list[str]:
     return [names] if isinstance(names, str) else list(dict.fromkeys(names))
 
 
-def _is_done(outcome: Future[_Result] | DrumlinError) -> bool:
+def _is_done(outcome: PendingFetch[_GriddedSeries] | DrumlinError) -> bool:
     return isinstance(outcome, DrumlinError) or outcome.done()
 
 
-def _settled(key: Key, outcome: Future[_Result] | DrumlinError) -> _Result | Failure:
+def _settled(key: Key, outcome: PendingFetch[_GriddedSeries] | DrumlinError) -> _GriddedSeries | SeriesFailure:
     try:
         if isinstance(outcome, DrumlinError):
             raise outcome
         return outcome.result()
+    except Cancelled:
+        raise
     except DrumlinError as error:
         _log.info("series_failed", entity=key.unique_id, metric=key.metric, reason=str(error))
-        return Failure(key, error)
+        return SeriesFailure(key, error)
 
 
-def _series(results: Sequence[_Result], failures: Sequence[Failure], plan: Plan) -> Series:
+def _series(results: Sequence[_GriddedSeries], failures: Sequence[SeriesFailure], plan: Plan) -> SeriesTable:
     failed = [f"{each.key.unique_id} {each.key.metric} is missing: {each.error}" for each in failures]
-    return Series(
+    return SeriesTable(
         table=assemble([result.column for result in results], plan.grid, plan.gaps),
         grid=plan.grid,
         queries=tuple(result.resolution for result in results),
@@ -357,9 +424,9 @@ def _series(results: Sequence[_Result], failures: Sequence[Failure], plan: Plan)
     )
 
 
-def join(parts: Sequence[Series]) -> Series:
+def join(parts: Sequence[SeriesTable]) -> SeriesTable:
     """Return the parts of a stream (one at least) as one."""
-    return Series(
+    return SeriesTable(
         table=pa.concat_tables([part.table for part in parts]).unify_dictionaries(),
         grid=parts[0].grid,
         queries=tuple(query for part in parts for query in part.queries),

@@ -7,12 +7,13 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from kg.errors import InvalidInput
-from kg.iris import Iris
-from kg.jsonld import NodeDocument
-from kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
-from kg.telemetry.durations import parse_duration
-from kg.telemetry.fetch.grafana import KINDS, Entry, Grafana
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry.addresses import address
+from drumlin.kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource
+from drumlin.kg.telemetry.durations import parse_duration
+from drumlin.kg.telemetry.fetch.grafana import KINDS, Grafana, GrafanaDatasource
 
 Write = Callable[[str, NodeDocument], str]
 """Registers a graph under its IRI and returns what became of it: created, replaced, unchanged."""
@@ -32,7 +33,7 @@ def import_from(grafana: Datasource, known: Sequence[Datasource], iris: Iris, wr
 
 
 def _import(
-    entry: Entry, grafana: Datasource, others: Sequence[Datasource], iris: Iris, write: Write
+    entry: GrafanaDatasource, grafana: Datasource, others: Sequence[Datasource], iris: Iris, write: Write
 ) -> dict[str, Any]:
     found: dict[str, Any] = {"name": entry.name, "type": entry.type}
     kind = KINDS.get(entry.type)
@@ -40,17 +41,19 @@ def _import(
         return found | {"outcome": "unsupported"}
     name = f"{grafana.name}.{entry.uid}"
     try:
-        datasource = Datasource.discovered(name, kind, entry.url, iris, grafana.domain)
+        datasource = Datasource.discovered(name, kind, entry.url, iris, grafana.domain, None)
     except InvalidInput as error:
         return found | {"outcome": "unusable", "detail": str(error)}
-    if same := next((each for each in others if (each.kind, each.url) == (kind, datasource.url)), None):
+    if same := next(
+        (each for each in others if each.kind == kind and address(each.url) == address(datasource.url)), None
+    ):
         return found | {"outcome": "known", "id": same.iri}
     taken = entry.name in {each.name for each in others}
     datasource = replace(datasource, name=name if taken else entry.name, scrape_interval=_interval(entry))
-    return found | {"outcome": write(datasource.iri, datasource.document()), "id": datasource.iri}
+    return found | {"outcome": write(datasource.iri, datasource.document(iris)), "id": datasource.iri}
 
 
-def _interval(entry: Entry) -> timedelta:
+def _interval(entry: GrafanaDatasource) -> timedelta:
     """Return how often it is scraped, when Grafana says it in a form that is known here."""
     try:
         return parse_duration(entry.interval) if entry.interval else DEFAULT_SCRAPE_INTERVAL

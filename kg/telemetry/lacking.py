@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-from kg.errors import MetricMissing
-from kg.servers import SeriesSettings
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.influxql import identifier
+from drumlin.kg.config.datasources import SeriesSettings
+from drumlin.kg.errors import MetricMissing
+from drumlin.kg.telemetry.fetch.influxdb import InfluxDB
+from drumlin.kg.telemetry.influxql import identifier
 
 
 def explain(client: InfluxDB, query: str) -> MetricMissing:

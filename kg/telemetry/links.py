@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote as percent_encoded
 
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.series import Window
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.series import Window
 
 if TYPE_CHECKING:
-    from kg.telemetry.graph import Entity
-    from kg.telemetry.resolution import Resolution
+    from drumlin.kg.telemetry.graph import Entity
+    from drumlin.kg.telemetry.resolution import Resolution
 
 _HOLE = re.compile(r"\{(cluster|namespace|kind|name|from|to)\}")
 _TRACES = "/search?service={name}&start={from}000&end={to}000"
+LOGS = "logs"
+"""The scope of a dashboard that shows an entity's logs."""
 _STORED = {"from": "now-1d", "to": "now"}  # in the graph, where no window is known; what Grafana understands
 
 
@@ -24,7 +26,7 @@ class Shown(NamedTuple):
     """What a link is about."""
 
     scope: str
-    cluster: str
+    cluster: str | None
     namespace: str | None
     kind: str
     name: str
@@ -41,7 +43,10 @@ def added(resolution: Resolution, entity: Entity, pages: Sequence[Datasource], w
     if not pages:
         return resolution
     shown = Shown(entity.scope, entity.cluster, entity.namespace, entity.kind, entity.name)
-    return replace(resolution, links=links(shown, pages, window))
+    found = links(shown, pages, window)
+    if resolution.metric == LOGS:  # where there is a page for logs, it is the one
+        found |= links(shown._replace(scope=LOGS), pages, window)
+    return replace(resolution, links=found)
 
 
 def links(entity: Shown, datasources: Iterable[Datasource], window: Window) -> dict[str, str]:
@@ -65,7 +70,7 @@ def _template(entity: Shown, datasource: Datasource) -> str | None:
 
 def _filled(url: str, entity: Shown, span: Mapping[str, str]) -> str:
     values = {
-        "cluster": entity.cluster,
+        "cluster": entity.cluster or "",
         "namespace": entity.namespace or "",
         "kind": entity.kind.lower(),
         "name": entity.name,

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from kg.errors import InvalidSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.quoting import quote
+from drumlin.kg.errors import InvalidSettings
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.promql import Matcher
+from drumlin.kg.telemetry.quoting import any_of, quote
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
-def selector(namespace: str, pods: str, datasource: Datasource) -> str:
-    """Select the log streams of the pods that the regular expression ``pods`` (RE2) matches, in this server's label names."""
-    return f"{{{_label('namespace', datasource)}={quote(namespace)},{_label('pod', datasource)}=~{quote(pods)}}}"
+def selector(namespace: str | Sequence[str], pods: str, datasource: Datasource, matchers: tuple[Matcher, ...]) -> str:
+    """Select the log streams of the pods that the regular expression ``pods`` (RE2) matches, in this server's label names.
+
+    ``namespace``: one, or several. ``matchers`` pick the cluster's streams among the server's.
+    """
+    several = (namespace,) if isinstance(namespace, str) else tuple(namespace)
+    place = ("=", several[0]) if len(several) == 1 else ("=~", any_of(several))
+    own = Matcher(_label("namespace", datasource), *place), Matcher(_label("pod", datasource), "=~", pods)
+    return f"{{{','.join(map(str, (*matchers, *own)))}}}"
 
 
 def containing(query: str, text: str | None) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from kg.errors import InvalidInput
+from drumlin.kg.errors import InvalidInput
 
+_as_json = json.JSONEncoder(ensure_ascii=False).encode  # json.dumps would make an encoder for each text
 _META = {ord(character): f"\\{character}" for character in r"\.+*?()|[]{}^$"}
 
 
@@ -21,7 +22,7 @@ def quote(text: str) -> str:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput("a value is not valid Unicode, so it cannot be part of a query") from error
-    return json.dumps(text, ensure_ascii=False)
+    return _as_json(text)
 
 
 def literally(text: str) -> str:

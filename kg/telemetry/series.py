@@ -14,9 +14,9 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Literal, NamedTuple, Self
 
-from kg.errors import InvalidInput
-from kg.telemetry.arrow import pa, pc
-from kg.telemetry.durations import parse_duration
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.telemetry.arrow import pa, pc
+from drumlin.kg.telemetry.durations import parse_duration
 
 MAX_POINTS = 11_000
 """Points that Prometheus answers per series and query; computed beforehand, since its own message misleads."""
@@ -116,24 +116,57 @@ def moment(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def choose_step(window: Window, step: Step, scrape_interval: timedelta) -> timedelta:
+def choose_step(window: Window, step: Step, shortest_step: timedelta) -> timedelta:
     """Return the step to use: as asked, or for ``auto`` (and None) the shortest usual one whose points fit in one query.
 
-    An automatic step is at least as long as the scrape interval and a minute.
+    An automatic step is at least ``shortest_step`` (``least_step``) and a minute.
     """
     if isinstance(step, timedelta):
         return step
     if step is not None and step != "auto":
         return parse_duration(step)
     length = (window.end - window.start).total_seconds()
-    shortest = max(length / MAX_POINTS, scrape_interval.total_seconds(), 60)
+    shortest = max(length / MAX_POINTS, shortest_step.total_seconds(), 60)
     usual = next((each for each in _STEPS if each >= shortest), None)
     return timedelta(seconds=usual or -(-shortest // _DAY) * _DAY)
 
 
+def least_step(scrape_interval: timedelta, *, counts: bool) -> timedelta:
+    """Return the shortest step that shows something new at each point; of a counter, that whose windows do not overlap."""
+    return rate_window(scrape_interval, scrape_interval) if counts else scrape_interval
+
+
 def rate_window(step: timedelta, scrape_interval: timedelta) -> timedelta:
-    """Return the range that a rate looks back at each point: no gap between points, and four scrapes at least."""
+    """Return the window that a rate is taken over at each point: no gap between points, and four scrapes at least."""
     return max(step, 4 * scrape_interval)
+
+
+def counted_range(window: timedelta, scrape_interval: timedelta) -> timedelta:
+    """Return the range in which a window's samples are, and the one before them, from which on they count.
+
+    A millisecond less than a scrape more: Prometheus 2's ranges hold both their ends, and where scrapes fall on the grid a whole one would
+    have a sample too many.
+    """
+    return window + scrape_interval - timedelta(milliseconds=1)
+
+
+def longest_gap(scrape_interval: timedelta) -> timedelta:
+    """Return how long nothing may have been scraped before a window so that what was counted meanwhile counts in it.
+
+    Ten minutes, though a scrape of half a minute may fail: where the interval is not known, it may be longer than it is taken for.
+    """
+    return max(scrape_interval * 5 / 2, timedelta(minutes=10))
+
+
+_LEAST_LOOKBACK = timedelta(seconds=75)  # of servers whose interval was longer once
+
+
+def lookback(scrape_interval: timedelta) -> timedelta:
+    """Return how old the last sample of a gauge may be: a scrape may fail, but what has ended is soon left out.
+
+    A server would take it for five minutes, unless the series is marked as ended, as those with timestamps of their own (cAdvisor) are not.
+    """
+    return max(scrape_interval * 5 / 2, _LEAST_LOOKBACK)
 
 
 class Samples(NamedTuple):
@@ -199,7 +232,7 @@ def _spread(seconds: pa.Int64Array, values: pa.DoubleArray, grid: Grid) -> pa.Do
         filled = at + end - first
     parts.append(pa.nulls(max(grid.points - filled, 0), pa.float64()))
     whole = pa.concat_arrays(parts)
-    fits = len(whole) == grid.points and stretches[0][0] >= grid.start  # else: a point twice, or some outside the grid
+    fits = len(whole) == grid.points  # a point that stands twice, or outside the grid, makes it longer
     return whole if fits else _looked_up(seconds, values, grid)
 
 
@@ -254,7 +287,7 @@ class Key(NamedTuple):
     metric: str
 
 
-class Column(NamedTuple):
+class SeriesColumn(NamedTuple):
     """One series ready for the table."""
 
     key: Key
@@ -270,7 +303,7 @@ def schema() -> pa.Schema:
     return pa.schema(list(columns.items()))
 
 
-def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
+def assemble(columns: Sequence[SeriesColumn], grid: Grid, gaps: Gaps) -> pa.Table:
     """Stack series into one table, in the order given; ``gaps`` has been applied to the values except for ``drop``."""
     stamps = pc.multiply(seconds_of(grid), 1000).cast(pa.timestamp("ms", "UTC"))
     unique, metric, unit = (_repeated([word(each) for each in columns], len(stamps)) for word in _WORDS)
@@ -282,7 +315,7 @@ def assemble(columns: Sequence[Column], grid: Grid, gaps: Gaps) -> pa.Table:
     return table.filter(pc.is_valid(table["y"])) if gaps == "drop" else table
 
 
-_WORDS: tuple[Callable[[Column], str], ...] = (
+_WORDS: tuple[Callable[[SeriesColumn], str], ...] = (
     lambda each: each.key.unique_id,
     lambda each: each.key.metric,
     lambda each: each.unit,

@@ -7,21 +7,23 @@ last batch is empty and says that it is the last: what was cut on its way is nev
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
 
-from kg.errors import InvalidDocument
-from kg.telemetry.arrow import pa
-from kg.telemetry.history import Series
-from kg.telemetry.series import Key, schema
+from drumlin.kg.errors import InvalidDocument
+from drumlin.kg.telemetry.arrow import pa
+from drumlin.kg.telemetry.arrow_input import errors
+from drumlin.kg.telemetry.history import SeriesTable
+from drumlin.kg.telemetry.series import Key, schema
 
 MEDIA_TYPE = "application/vnd.apache.arrow.stream"
 _KEY = b"drumlin"
 _LAST = b'{"last":true}'
 
 
-def account(series: Series) -> dict[str, Any]:
+def account(series: SeriesTable) -> dict[str, Any]:
     """Return what belongs to the table: unit, step, queries, coverage and gaps per series, warnings, failures."""
     return {
         "unit": series.unit,
@@ -53,7 +55,7 @@ def merged(accounts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {**whole, "unit": units.pop() if len(units) == 1 else None}
 
 
-def _one(series: Series, key: Key) -> dict[str, Any]:
+def _one(series: SeriesTable, key: Key) -> dict[str, Any]:
     return {
         "unique_id": key.unique_id,
         "metric": key.metric,
@@ -63,7 +65,7 @@ def _one(series: Series, key: Key) -> dict[str, Any]:
     }
 
 
-class Sink:
+class BufferSink:
     """A file that collects what is written until it is taken."""
 
     def __init__(self) -> None:
@@ -87,9 +89,9 @@ class Sink:
         return taken
 
 
-def write(parts: Iterable[Series]) -> Iterator[bytes]:
+def write(parts: Iterable[SeriesTable]) -> Iterator[bytes]:
     """Yield an Arrow IPC stream, a part at a time."""
-    sink = Sink()
+    sink = BufferSink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema()) as stream:
         for part in parts:
             about = {_KEY: msgspec.json.encode(account(part))}
@@ -99,6 +101,29 @@ def write(parts: Iterable[Series]) -> Iterator[bytes]:
             yield sink.take()
         stream.write_batch(_nothing(), custom_metadata={_KEY: _LAST})
     yield sink.take()
+
+
+def stream_of(table: pa.Table, said: Mapping[str, Any]) -> bytes:
+    """Write a whole table as an Arrow IPC stream; what belongs to it stands in the schema's metadata, key ``drumlin``."""
+    told = table.replace_schema_metadata({_KEY: msgspec.json.encode(said)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, told.schema) as stream:
+        stream.write_table(told)
+    return bytes(sink.getvalue())
+
+
+def table_of(content: bytes) -> tuple[pa.Table, dict[str, Any]]:
+    """Read what ``stream_of`` wrote; raises ``InvalidDocument`` when it is cut or none of ours."""
+    try:
+        with pa.ipc.open_stream(content) as stream:
+            table = stream.read_all()
+        table.validate(full=True)
+        said: dict[str, Any] = msgspec.json.decode((table.schema.metadata or {})[_KEY])
+        return table, said
+    except errors() as error:
+        raise cut() from error
+    except (KeyError, msgspec.DecodeError) as error:
+        raise cut() from error
 
 
 def _nothing() -> pa.RecordBatch:
@@ -123,9 +148,34 @@ def read(source: bytes | BinaryIO, progress: Callable[[int], None] | None = None
                     accounts += [] if whole else [said]
                     if progress and not whole:
                         progress(sum(len(each["series"]) + len(each["failures"]) for each in accounts))
+                batch.validate(full=True)
                 batches.append(batch)
-    except (pa.ArrowInvalid, OSError, StopIteration, msgspec.DecodeError) as error:
-        raise InvalidDocument(
-            "the answer is not a whole Arrow stream of series", hint="ask again; the connection may have been cut"
-        ) from error
-    return pa.Table.from_batches(batches, schema()).unify_dictionaries(), merged(accounts)
+        return pa.Table.from_batches(batches, schema()).unify_dictionaries(), merged(accounts)
+    except errors() as error:
+        raise cut() from error
+    except (StopIteration, IndexError, RecursionError, msgspec.DecodeError) as error:
+        raise cut() from error
+
+
+def accounts_of(path: Path) -> list[dict[str, Any]]:
+    """Return the accounts of the parts of a stream that was written into a file; raises ``InvalidDocument`` when it is cut."""
+    found: list[dict[str, Any]] = []
+    try:
+        with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
+            while True:
+                about = stream.read_next_batch_with_custom_metadata().custom_metadata
+                said = msgspec.json.decode(about[_KEY]) if about and _KEY in about else {}
+                if "last" in said:
+                    return found
+                found += [said] if said else []
+    except errors() as error:
+        raise cut() from error
+    except (StopIteration, msgspec.DecodeError) as error:
+        raise cut() from error
+
+
+def cut() -> InvalidDocument:
+    """Return the error that an answer is not whole."""
+    return InvalidDocument(
+        "the answer is not a whole stream of series", hint="ask again; the connection may have been cut"
+    )

@@ -16,20 +16,21 @@ from pathlib import Path
 import pyshacl
 import rdflib
 
-from api.assembly import configured, now
-from exporters.dump import DumpSource
-from exporters.kubernetes.kinds import KINDS
-from exporters.pipeline import Pipeline
-from kg.audit import audit
-from kg.iris import Iris
-from kg.settings import Settings
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import GraphWrite
-from kg.telemetry.templates import Catalogue
+from drumlin.api.bootstrap import configured, now
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry.templates import TemplateCatalogue
+from drumlin.kg.validation.audit import audit
 from tests.bench.load import SAMPLE
+from tests.bench.running import phase, sized
 
-STATEMENTS = 1_000_000
-SOME = 300
+STATEMENTS = sized(1_000_000, 20_000)
+SOME = sized(300, 4)
 BASE = "https://kg.example"
 SHAPES = Path(__file__).resolve().parents[2] / "ontology" / "shapes.ttl"
 
@@ -40,11 +41,14 @@ def run() -> list[tuple[str, str, str, str, str]]:
     with tempfile.TemporaryDirectory() as name:
         store = EmbeddedStore(Path(name) / "store")
         try:
+            phase("filling the store")
             _fill(store, list(_sample(Path(name) / "sample")))
+            phase("audit")
             before, began, cpu = _rss(), time.perf_counter(), time.process_time()
             report = audit(store.export(), iris)
             wall, cpu = time.perf_counter() - began, time.process_time() - cpu
             grown = _rss() - before
+            phase("pyshacl")
             peer = _pyshacl(store)
         finally:
             store.close()
@@ -66,7 +70,7 @@ def _sample(directory: Path) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the graphs of the sample cluster, as the exporter makes them."""
     settings = Settings(base=BASE, cluster="prod")
     iris, store = Iris(BASE), EmbeddedStore(directory)
-    catalogue = Catalogue.shipped(frozenset(settings.exporters))
+    catalogue = TemplateCatalogue.shipped(frozenset(settings.exporters))
     pipeline = Pipeline(store, KINDS, settings, iris, catalogue, configured(settings, iris), clock=now)
     pipeline.run(DumpSource([SAMPLE], KINDS, clock=now), threading.Event())
     yield from store.export()
@@ -79,7 +83,7 @@ def _fill(store: EmbeddedStore, sample: list[tuple[str, frozenset[str]]]) -> Non
     while written < STATEMENTS:
         old, new = f"{BASE}/id/prod/", f"{BASE}/id/c{number}/"
         writes = [
-            GraphWrite(graph.replace(old, new), frozenset(line.replace(old, new) for line in lines), "user")
+            GraphWrite.of(graph.replace(old, new), frozenset(line.replace(old, new) for line in lines), "user")
             for graph, lines in sample
             if number == 0 or graph.startswith(old)
         ]

@@ -6,10 +6,11 @@ import sys
 import tempfile
 import time
 
+from tests.bench.running import phase, sized
 from tests.fuzzing import canary, cases, send
 from tests.service.conftest import serving
 
-COUNT, SEED = 100_000, 1
+COUNT, SEED = sized(100_000, 300), 1
 
 
 def run() -> list[tuple[str, str, str, str, str]]:
@@ -20,6 +21,7 @@ def run() -> list[tuple[str, str, str, str, str]]:
         serving("--store", f"{folder}/store", environment={"DRUMLIN_QUERY_TIMEOUT": "2"}) as service,
         canary() as (address, heard),
     ):
+        phase(f"{count:,} texts")
         began = time.perf_counter()
         outcomes, crashed = send(service.url, cases(SEED, count, updates=0.02), address)
         seconds = time.perf_counter() - began

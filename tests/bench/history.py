@@ -10,15 +10,16 @@ from pathlib import Path
 import httpx
 from prometheus_api_client import MetricRangeDataFrame, PrometheusConnect
 
-import kg
-import kg.errors
-from api.assembly import now
-from api.demo import history as generated
-from api.demo import prometheus
-from api.demo.sample import write_sample
+import drumlin
+from drumlin.api.bootstrap import now
+from drumlin.api.demo import history as generated
+from drumlin.api.demo import prometheus
+from drumlin.api.demo.sample import write_sample
+from drumlin.kg.errors import DrumlinError
+from tests.bench.running import phase, sized, wait_for
 from tests.service.conftest import serving
 
-DAYS = 14
+DAYS = sized(14, 1)
 METRICS = ("cpu_usage", "mem_usage", "network_receive", "network_transmit", "disk_usage", "energy_joules")
 
 
@@ -26,6 +27,7 @@ def run() -> list[tuple[str, str, str, str, str]]:
     """Fetch six metrics of every workload of the sample, 14 days at 5 minutes."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
+        phase("filling a Prometheus")
         end = int((now() - timedelta(hours=3)).timestamp()) // 300 * 300
         generated.write_history(directory / "h.om", start=end - DAYS * 86_400, end=end)
         prometheus.backfill(directory / "h.om", directory / "prometheus")
@@ -41,26 +43,32 @@ def run() -> list[tuple[str, str, str, str, str]]:
                 return _measure(service.url, server.url, end)
 
 
+def _ready(client: drumlin.Client) -> bool:
+    try:
+        client.ready()
+    except DrumlinError:
+        return False
+    return True
+
+
 def _measure(service: str, server: str, end: int) -> list[tuple[str, str, str, str, str]]:
     start = end - DAYS * 86_400
-    with kg.connect(service) as client:
-        while True:
-            try:
-                client.ready()
-                break
-            except kg.errors.DrumlinError:
-                time.sleep(0.1)
+    with drumlin.connect(service) as client:
+        wait_for(lambda: _ready(client), "the service to be ready")
         workloads = [each.id for each in client.workloads() if each.kind in ("Deployment", "StatefulSet", "DaemonSet")]
+        phase("ours")
         began = time.perf_counter()
         series = client.history(workloads, METRICS, start=str(start), end=str(end), step="5m")
         ours = time.perf_counter() - began
     queries = series.queries
+    phase("bare transfer")
     began = time.perf_counter()
     with httpx.Client(timeout=60) as http:
         for query in queries:
             form = {"query": query, "start": start, "end": end, "step": 300}
             http.post(f"{server}/api/v1/query_range", data=form).raise_for_status()
     bare = time.perf_counter() - began
+    phase("prometheus-api-client")
     connect = PrometheusConnect(url=server)
     began = time.perf_counter()
     from datetime import UTC, datetime
@@ -71,7 +79,7 @@ def _measure(service: str, server: str, end: int) -> list[tuple[str, str, str, s
         )
         MetricRangeDataFrame([{**each, "metric": {"__name__": "x", **each["metric"]}} for each in got])
     peer = time.perf_counter() - began
-    what = f"history of {len(queries)} series × 14 d × 5 min ({len(series):,} rows)"
+    what = f"history of {len(queries)} series × {DAYS} d × 5 min ({len(series):,} rows)"
     return [
         (what, f"{ours:.1f} s", f"{peer:.1f} s prometheus-api-client", f"{peer / ours:.1f} × faster", "≥ 8 ×"),
         (

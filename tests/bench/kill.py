@@ -5,16 +5,19 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from tests.bench.running import phase, sized
 from tests.killing import kill_often
 from tests.killing_backups import kill_backups
 
-WRITERS, BACKUPS = 140, 64
+WRITERS, BACKUPS = sized((140, 64), (3, 4))
 
 
 def run() -> list[tuple[str, str, str, str, str]]:
     """Kill; any loss raises."""
+    phase("killing writers")
     with tempfile.TemporaryDirectory() as name:
         acknowledged, oldest, generation, slowest = kill_often(Path(name) / "store", WRITERS, seed=2)
+    phase("killing backups and restores")
     with tempfile.TemporaryDirectory() as name:
         found = kill_backups(Path(name) / "store", BACKUPS, seed=2)
     left = ", ".join(f"{kind} {count}" for kind, count in sorted(found.items()))

@@ -21,15 +21,17 @@ from typing import Any
 
 import pyoxigraph as ox
 
-from kg.store.protocol import GraphEntry, GraphWrite, Row, Written
+from drumlin.kg.store.protocol import GraphEntry, GraphWrite, Row, Written
+from tests.bench.running import phase, sized
 
 Rows = list[tuple[str, str, str, str, str]]
-EVENTS, RATE = 1000, 200
+EVENTS, RATE = sized(1000, 20), 200
 
 
 def run() -> Rows:
     """Measure 5,000 pods on 100 nodes, then 30,000 pods of 3,000 workloads on 1,000 nodes, over HTTP."""
-    return [*_measure(5_000, 500, 100), *_measure(30_000, 3_000, 1_000)]
+    clusters = sized(((5_000, 500, 100), (30_000, 3_000, 1_000)), ((60, 6, 4),))
+    return [row for each in clusters for row in _measure(*each)]
 
 
 def _measure(pods: int, workloads: int, nodes: int) -> Rows:
@@ -51,7 +53,7 @@ def _measure(pods: int, workloads: int, nodes: int) -> Rows:
     ratio, work = cold["seconds"] / bare["seconds"], cold["cpu"] / bare["cpu"]
     late = live["latencies"]
     return [
-        (f"{pods // 1000}k pods live: cold sync → queryable", f"{cold['seconds']:.1f} s", f"{bare['seconds']:.1f} s bare ({bare['parts']})", f"{ratio:.2f}", "≤ 2, ≤ 20 s"),
+        (f"{pods:,} pods live: cold sync → queryable", f"{cold['seconds']:.1f} s", f"{bare['seconds']:.1f} s bare ({bare['parts']})", f"{ratio:.2f}", "≤ 2, ≤ 20 s"),
         ("  processor time of it", f"{cold['cpu']:.1f} s", f"{bare['cpu']:.1f} s bare", f"{work:.2f}", ""),
         ("  against the typed client's list alone", f"{cold['seconds']:.1f} s", f"{typed['seconds']:.1f} s typed", f"{cold['seconds'] / typed['seconds']:.2f}", "< 1"),
         ("  restart, nothing changed", f"{again['seconds']:.1f} s ({again['cpu']:.1f} s CPU), {again['written']} writes", "", "", "≤ 8 s, 0"),
@@ -73,6 +75,7 @@ def child(*arguments: object) -> Iterator[Any]:
 
 def measured(*arguments: object, server: Any = None) -> dict[str, Any]:
     """Run a part and return what it printed; ``server`` is told when it is ready for events."""
+    phase(f"{arguments[0]}{' and events' if server else ''}")
     with child(*arguments) as process:
         if server:
             assert process.stdout.readline().strip() == "ready"
@@ -134,25 +137,25 @@ class Noting:
 
 def export(url: str, directory: str | None, events: int) -> None:
     """Follow the cluster until it is synced, then for so many events beside queries."""
-    from api.assembly import now
-    from exporters.hosting import ensure
-    from exporters.kubernetes.access import Access
-    from exporters.kubernetes.informer import KubernetesSource
-    from exporters.kubernetes.kinds import KINDS
-    from exporters.pipeline import Pipeline
-    from kg.iris import Iris
-    from kg.settings import Settings
-    from kg.store.embedded import EmbeddedStore
-    from kg.telemetry.templates import Catalogue
+    from drumlin.api.bootstrap import now
+    from drumlin.exporters.kubernetes.access import ApiServer
+    from drumlin.exporters.kubernetes.informer import KubernetesSource
+    from drumlin.exporters.kubernetes.kinds import KINDS
+    from drumlin.exporters.pipeline.hosting_domain import ensure
+    from drumlin.exporters.pipeline.pipeline import Pipeline
+    from drumlin.kg.config.settings import Settings
+    from drumlin.kg.model.iris import Iris
+    from drumlin.kg.store.embedded.store import EmbeddedStore
+    from drumlin.kg.telemetry.templates import TemplateCatalogue
 
     settings = Settings(base="https://kg.example", cluster="prod")
-    iris, catalogue = Iris(settings.base), Catalogue.shipped()
+    iris, catalogue = Iris(settings.base), TemplateCatalogue.shipped()
     sink = Noting(EmbeddedStore(Path(directory)) if directory else None)
     began, worked = time.monotonic(), time.process_time()
     ensure(sink, settings, iris, catalogue, ())
     flow = Pipeline(sink, KINDS, settings, iris, catalogue, (), clock=now)
     stop = threading.Event()
-    source = KubernetesSource(Access(lambda configuration: setattr(configuration, "host", url)), KINDS, "prod")
+    source = KubernetesSource(ApiServer(lambda configuration: setattr(configuration, "host", url)), KINDS, "prod")
     thread = threading.Thread(target=flow.run, args=(source, stop))
     thread.start()
     while not flow.synced and thread.is_alive():
@@ -191,8 +194,8 @@ def _latencies(sink: Noting, sent: dict[str, float]) -> tuple[float, float]:
 
 def bare(url: str, directory: str, target: str) -> None:
     """List the same objects, decode their bytes and load the same quads into an empty engine, with nothing else."""
-    from kg.rdf import to_nquads
-    from kg.store.embedded import EmbeddedStore
+    from drumlin.kg.rdf.syntax import to_nquads
+    from drumlin.kg.store.embedded.store import EmbeddedStore
 
     store = EmbeddedStore(Path(directory))
     quads = [b"".join(to_nquads(lines, graph)) for graph, lines in store.export()]
@@ -211,14 +214,14 @@ def bare(url: str, directory: str, target: str) -> None:
 
 def _listed(url: str) -> list[Any]:
     """Return all objects of our kinds, in pages of 1,000, in the projections that are rendered."""
-    from exporters.kubernetes.access import Access
-    from exporters.kubernetes.kinds import KINDS
-    from exporters.kubernetes.wire import Reader
+    from drumlin.exporters.kubernetes.access import ApiServer
+    from drumlin.exporters.kubernetes.kinds import KINDS
+    from drumlin.exporters.kubernetes.wire import ManifestDecoder
 
-    access, kept = Access(lambda configuration: setattr(configuration, "host", url)), list[Any]()
+    access, kept = ApiServer(lambda configuration: setattr(configuration, "host", url)), list[Any]()
     for name in ("namespaces", "nodes", "replicasets", "deployments", "pods"):
         kind = next(each for each in KINDS if each.plural == name)
-        reader, token = Reader(kind), ""
+        reader, token = ManifestDecoder(kind), ""
         while token is not None:
             page = reader.page(access.get(kind.path, {"limit": "1000"} | ({"continue": token} if token else {})))
             kept += page.objects

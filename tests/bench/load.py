@@ -14,17 +14,18 @@ from typing import Any
 import msgspec
 import pyoxigraph as ox
 
-from api.assembly import configured, now
-from exporters.dump import DumpSource
-from exporters.kubernetes.kinds import KINDS
-from exporters.pipeline import Pipeline
-from kg.iris import Iris
-from kg.rdf import to_nquads
-from kg.settings import Settings
-from kg.store.embedded import EmbeddedStore
-from kg.telemetry.templates import Catalogue
+from drumlin.api.bootstrap import configured, now
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.syntax import to_nquads
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.telemetry.templates import TemplateCatalogue
+from tests.bench.running import phase, sized
 
-PODS, WORKLOADS, NODES = 30_000, 3_000, 1_000
+PODS, WORKLOADS, NODES = sized((30_000, 3_000, 1_000), (60, 6, 4))
 SAMPLE = Path(__file__).resolve().parents[2] / "api" / "demo" / "cluster"
 
 
@@ -32,14 +33,17 @@ def run() -> list[tuple[str, str, str, str, str]]:
     """Measure 30,000 pods, 3,000 workloads and 1,000 nodes."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
+        phase("writing the cluster")
         write_cluster(directory / "cluster")
+        phase("ours")
         ours, store = _ours(directory)
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        phase("bare")
         bare = _bare(directory, store)
         store.close()
     return [
         (
-            "30k pods + 3k workloads + 1k nodes: list → queryable",
+            f"{PODS:,} pods + {WORKLOADS:,} workloads + {NODES:,} nodes: list → queryable",
             f"{ours:.1f} s",
             f"{bare:.1f} s bare",
             f"{ours / bare:.2f}",
@@ -53,7 +57,7 @@ def _ours(directory: Path) -> tuple[float, EmbeddedStore]:
     settings = Settings(base="https://kg.example", cluster="prod")
     iris = Iris(settings.base)
     store = EmbeddedStore(directory / "store")
-    catalogue = Catalogue.shipped(frozenset(settings.exporters))
+    catalogue = TemplateCatalogue.shipped(frozenset(settings.exporters))
     pipeline = Pipeline(store, KINDS, settings, iris, catalogue, configured(settings, iris), clock=now)
     began = time.perf_counter()
     pipeline.run(DumpSource([directory / "cluster"], KINDS, clock=now), threading.Event())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -22,18 +21,19 @@ from pathlib import Path
 
 import httpx
 
-from api.demo.prometheus import free_port
-from kg import jsonld, rdf
-from kg.iris import Iris
-from kg.store.applying import LINGER
-from kg.validation import validate
+from drumlin.api.demo.prometheus import free_port
+from drumlin.kg import rdf
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.store.embedded.engine_applier import LINGER
+from drumlin.kg.validation.validate import validate
+from tests.bench.running import Row, phase, sized, wait_for
 from tests.service.conftest import BASE, serving
 
-CONNECTIONS, SECONDS, ROUNDS, MANY = 16, 4, 3, 10_000
+CONNECTIONS, SECONDS, ROUNDS, MANY = 16, *sized((4, 3, 10_000), (1, 1, 200))
 GRAPH = Path(__file__).resolve().parents[2].parent / "shared" / "contract" / "graphs" / "node.jsonld"
 NAME = "edge-a-gpu-1"
 NTRIPLES, JSONLD = "application/n-triples", "application/ld+json"
-Row = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,6 @@ class _Round:
 
 def run() -> list[Row]:
     """Measure all rows; about five minutes."""
-    if shutil.which("wrk") is None:
-        sys.exit("wrk is not installed: apt-get install --no-install-recommends wrk")
     if not GRAPH.exists():
         return [("rest", "", "", f"skipped: {GRAPH.name} of the contract is not here", "")]
     with (
@@ -89,6 +87,7 @@ def _ntriples(name: str) -> str:
 
 def _validation() -> Row:
     """Judge the document under a thousand names, none of which was seen before."""
+    phase("validation")
     iris = Iris(BASE)
     graphs = [
         (f"{BASE}/id/prod/-/node/v{number}", rdf.parse(_ntriples(f"v{number}").encode(), rdf.NTRIPLES)[None])
@@ -113,7 +112,7 @@ def _wrk(
 ) -> _Round:
     """Send requests of which none is like another: ``names`` begins the nodes' names, a number follows.
 
-    Reading begins anew after ``MANY``, when what was read first has left every cache (``kg.store.recent``).
+    Reading begins anew after ``MANY``, when what was read first has left every cache (``kg.store.embedded.graph_cache``).
     """
     script = directory / "requests.lua"
     parts = ", ".join(json.dumps(each, ensure_ascii=False) for each in (body or "").split(NAME))
@@ -162,9 +161,10 @@ def _puts(ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     triples = {"Content-Type": NTRIPLES}
     new, over, compact = [], [], []
     for turn in range(ROUNDS):
+        phase(f"PUT, round {turn + 1} of {ROUNDS}")
         name = f"n{turn}-"
         new.append(_pair(directory, SECONDS, *((side, triples, name, body) for side in (ours, peer))))
-        over.append(_pair(directory, SECONDS // 2, *((side, triples, name, changed) for side in (ours, peer))))
+        over.append(_pair(directory, max(1, SECONDS // 2), *((side, triples, name, changed) for side in (ours, peer))))
         documents = ours, {"Content-Type": JSONLD}, f"j{name}", _document(NAME)
         compact.append(_pair(directory, SECONDS, documents, (peer, triples, f"j{name}", body)))
     return [
@@ -187,6 +187,7 @@ def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     """Write many documents in one request after some single PUTs, of many clients and of one, in turn."""
     rates, single, alone, grown = [], [], [], []
     for turn in range(ROUNDS):
+        phase(f"many in one request, round {turn + 1} of {ROUNDS}")
         single.append(_alone(ours, CONNECTIONS, turn, directory))
         alone.append(_alone(ours, 1, turn, directory))
         _settled(ours)
@@ -215,14 +216,14 @@ def _bulk(url: str, ours: _Side, peer: _Side, directory: Path) -> list[Row]:
             f"{rate:,.0f}/s",
             f"{statistics.median(single):,.0f}/s ours, single",
             f"{_as_many(rates, single):.1f}",
-            "≥ 5",
+            "≥ 3,000/s",
         ),
         (
             "  and single PUTs of one client, who waits for each",
             f"{rate:,.0f}/s",
             f"{statistics.median(alone):,.0f}/s ours, single",
             f"{_as_many(rates, alone):.1f}",
-            "≥ 5 (decision 18)",
+            "",
         ),
         ("  most memory it takes beyond what was taken", f"{max(grown):.0f} MB", "", "", "bounded"),
     ]
@@ -246,15 +247,17 @@ def _settled(*sides: _Side) -> None:
     to write that before what ours syncs.
     """
     os.sync()
+    seconds = sized(1.0, 0.1)  # between two looks
     idle, ends = 0, time.monotonic() + 60
-    while idle <= LINGER and time.monotonic() < ends:
+    while idle <= sized(LINGER, 0) and time.monotonic() < ends:
         before = sum(_cpu(each.pid) for each in sides)
-        time.sleep(1)
+        time.sleep(seconds)
         idle = idle + 1 if sum(_cpu(each.pid) for each in sides) - before < 0.05 else 0
 
 
 def _gets(ours: _Side, peer: _Side, directory: Path) -> list[Row]:
     """Read graphs that were written in bulk: as N-Triples, the same bytes from both, and as compact JSON-LD, which the peer has not."""
+    phase("GET")
     same, compact = [], []
     _settled(ours, peer)
     for _ in range(ROUNDS):
@@ -300,6 +303,14 @@ def _forget_peak(pid: int) -> None:
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
+def _answers(url: str) -> bool:
+    try:
+        httpx.get(url)
+    except httpx.TransportError:
+        return False
+    return True
+
+
 @contextmanager
 def _oxigraph(directory: Path) -> Iterator[_Side]:
     port = free_port()
@@ -309,12 +320,7 @@ def _oxigraph(directory: Path) -> Iterator[_Side]:
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(200):
-            try:
-                httpx.get(url)
-                break
-            except httpx.TransportError:
-                time.sleep(0.05)
+        wait_for(lambda: _answers(url), "oxigraph serve to answer", 30)
         yield _Side(process.pid, url, f"/store?graph={BASE}/id/prod/-/node/")
     finally:
         process.terminate()

@@ -10,29 +10,31 @@ import random
 import time
 from collections.abc import Iterator
 
-from kg import jsonld
-from kg.indexing import Index
-from kg.iris import Iris
-from kg.search import Question, Search, Sort
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import GraphWrite
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.search.index import Index
+from drumlin.kg.search.query import Search, SearchQuery, Sort
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import GraphWrite
+from tests.bench.running import Row, phase, sized
 
 FACETS = ("type", "domain", "cluster", "namespace", "node", "phase", "quantity", "datasource")
-ENTITIES = 200_000
-TOGETHER = 5_000
+ENTITIES = sized(200_000, 2_000)
+TOGETHER = sized(5_000, 200)
 """Entities that stand together."""
-Row = tuple[str, str, str, str, str]
 _IRIS = Iris("https://kg.example")
 _WORDS = ("checkout", "orders", "cart", "billing", "gateway", "训练数据")
 _KINDS = ["Pod"] * 15 + ["Deployment"] * 3 + ["Service", "Job"]
 
 
-def run(entities: int = ENTITIES, questions: int = 400) -> list[Row]:
+def run(entities: int = ENTITIES, questions: int = sized(400, 20)) -> list[Row]:
     """Fill a store, build its index, ask; rows of the table."""
+    phase("filling the store")
     chance = random.Random(7)  # the same every time
     store = EmbeddedStore()
     for start in range(0, entities, 5_000):
         store.apply([_entity(chance, number) for number in range(start, min(start + 5_000, entities))])
+    phase("making the index")
     began = time.perf_counter()
     index = Index(store, _IRIS, None)
     index.catch_up()
@@ -50,7 +52,8 @@ def run(entities: int = ENTITIES, questions: int = 400) -> list[Row]:
     return rows
 
 
-def _asked(search: Search, what: str, questions: list[Question]) -> Iterator[Row]:
+def _asked(search: Search, what: str, questions: list[SearchQuery]) -> Iterator[Row]:
+    phase(what)
     wall, processor = [], []
     for question in questions:
         begun, used = time.perf_counter(), time.thread_time()
@@ -62,8 +65,9 @@ def _asked(search: Search, what: str, questions: list[Question]) -> Iterator[Row
         yield f"{what}, p99 ({name})", f"{_at(times, 0.99):.1f} ms", "", "", "≤ 20 ms"
 
 
-def _written(store: EmbeddedStore, index: Index, writes: int = 3_000, chunk: int = 120) -> Iterator[Row]:
+def _written(store: EmbeddedStore, index: Index, writes: int = sized(3_000, 120), chunk: int = 120) -> Iterator[Row]:
     """Write over entities, changing what they are found by, or only what they are not; take them in as the feed does."""
+    phase("writing")
     index.lines_of = store.recent_lines
     chance = random.Random(7)
     graphs = [_entity(chance, number) for number in range(writes)]
@@ -73,7 +77,7 @@ def _written(store: EmbeddedStore, index: Index, writes: int = 3_000, chunk: int
         for start in range(0, writes, chunk):
             for each in graphs[start : start + chunk]:
                 more = frozenset({f"<{each.graph}> <{jsonld.NAMESPACE}{name}> {line} ."})
-                store.apply([GraphWrite(each.graph, (each.lines or frozenset()) | more, "bench")])
+                store.apply([GraphWrite.of(each.graph, (each.lines or frozenset()) | more, "bench")])
             begun = time.thread_time()
             index.catch_up()
             used += time.thread_time() - begun
@@ -100,25 +104,25 @@ def _entity(chance: random.Random, number: int) -> GraphWrite:
         "phase": chance.choice(["Running", "Failed"]),
         "label": [f"team=t{chance.randrange(50)}"],
     }
-    return GraphWrite(iri, jsonld.lines(document), "bench")
+    return GraphWrite.of(iri, jsonld.lines(document), "bench")
 
 
-def _questions(chance: random.Random, count: int) -> Iterator[Question]:
+def _questions(chance: random.Random, count: int) -> Iterator[SearchQuery]:
     for _ in range(count):
         word, namespace = chance.choice(_WORDS), f"team-{chance.randrange(500)}"
         yield chance.choice(
             [
-                Question(f"{word}-{chance.choice('awd')}", facets=FACETS),
-                Question(word[: chance.randrange(1, 5)], {"namespace": [namespace]}, facets=FACETS),
-                Question(f"{chance.randrange(ENTITIES):x}", facets=FACETS),
-                Question(filters={"type": [chance.choice(_KINDS)]}, facets=FACETS),
-                Question(filters={"type": ["Workload"], "namespace": [namespace]}, facets=FACETS, sort="name"),
+                SearchQuery(f"{word}-{chance.choice('awd')}", facets=FACETS),
+                SearchQuery(word[: chance.randrange(1, 5)], {"namespace": [namespace]}, facets=FACETS),
+                SearchQuery(f"{chance.randrange(ENTITIES):x}", facets=FACETS),
+                SearchQuery(filters={"type": [chance.choice(_KINDS)]}, facets=FACETS),
+                SearchQuery(filters={"type": ["Workload"], "namespace": [namespace]}, facets=FACETS, sort="name"),
             ]
         )
 
 
-def _together(count: int) -> Iterator[Question]:
+def _together(count: int) -> Iterator[SearchQuery]:
     sorts: tuple[Sort, ...] = ("relevance", "id", "name", "-changed")
     for number in range(count):
         text = _WORDS[number % len(_WORDS)][: number % 4]
-        yield Question(text, {"namespace": ["zzz-batch"]}, facets=FACETS, sort=sorts[number % 4])
+        yield SearchQuery(text, {"namespace": ["zzz-batch"]}, facets=FACETS, sort=sorts[number % 4])

@@ -9,12 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from kg import jsonld
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import GraphWrite
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import GraphWrite
+from tests.bench.running import phase, sized
 
-WRITERS, SECONDS, GRAPHS = 16, 10.0, 50
-MANY = 100_000
+WRITERS, SECONDS, GRAPHS = 16, sized(10.0, 0.5), sized(50, 4)
+MANY, FLIPPED = sized((100_000, 1000), (200, 100))
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "contract" / "graphs" / "node.jsonld"
 
 
@@ -34,10 +35,11 @@ def _versions(graph: str) -> list[GraphWrite]:
     """Make two contents of one graph that differ in one statement."""
     lines = jsonld.lines(json.loads(SHARED.read_text().replace("prod/-/node/edge-a-gpu-1", graph)))
     iri = f"https://kg.example/id/{graph}"
-    return [GraphWrite(iri, lines | {f'<{iri}> <http://p/v> "{value}" .'}, "user") for value in (0, 1)]
+    return [GraphWrite.of(iri, lines | {f'<{iri}> <http://p/v> "{value}" .'}, "user") for value in (0, 1)]
 
 
 def _rates(store: EmbeddedStore) -> Iterator[tuple[str, str, str, str, str]]:
+    phase(f"{WRITERS} writers")
     stop = threading.Event()
     seconds: list[float] = []
 
@@ -67,12 +69,13 @@ def _rates(store: EmbeddedStore) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def _bounds(store: EmbeddedStore) -> Iterator[tuple[str, str, str, str, str]]:
-    """Flip 1,000 graphs 100 times each, in writes of ten graphs, and look at the files and the memory at every tenth."""
-    versions = [_versions(f"prod/-/node/m{number}") for number in range(1000)]
+    """Flip ``FLIPPED`` graphs, all in turn, until there are ``MANY`` writes, in writes of ten graphs, and look at the files and the memory at every tenth."""
+    phase(f"{MANY:,} writes")
+    versions = [_versions(f"prod/-/node/m{number}") for number in range(FLIPPED)]
     before, wal, files, size = _rss(), 0, 0, 0
     first = store.stored_bytes()
-    for turn in range(MANY // 1000):
-        for start in range(0, 1000, 10):
+    for turn in range(MANY // FLIPPED):
+        for start in range(0, FLIPPED, 10):
             threads = [
                 threading.Thread(target=store.apply, args=([each[turn % 2]],)) for each in versions[start : start + 10]
             ]

@@ -434,9 +434,56 @@ def zones(objects: Objects) -> Iterator[Row]:
     yield from ((zone, Decimal(len(set(nodes))), Decimal(len(nodes))) for zone, nodes in pods.items())
 
 
+def _names(value: Any, key: str, name: str) -> bool:
+    """Return whether something below a manifest refers to an object of that name by one of its keys."""
+    if isinstance(value, list):
+        return any(_names(each, key, name) for each in value)
+    if not isinstance(value, dict):
+        return False
+    mine = {
+        "ConfigMap": {"configMapKeyRef", "configMapRef", "configMap"},
+        "Secret": {"secretKeyRef", "secretRef", "secret"},
+    }
+    for field, inner in value.items():
+        if field in mine[key] and name in (inner.get("name"), inner.get("secretName")):
+            return True
+        if key == "Secret" and field == "imagePullSecrets" and {"name": name} in inner:
+            return True
+        if _names(inner, key, name):
+            return True
+    return False
+
+
+def users_of_configuration(objects: Objects, namespace: str, name: str) -> Iterator[Row]:
+    """Answer: Who uses this ConfigMap, Secret or service account?"""
+    for each, kind, workload in workloads(objects):
+        if workload["metadata"]["namespace"] != namespace:
+            continue
+        for used in ("ConfigMap", "Secret"):
+            if _names(template(workload), used, name):
+                yield each, concept(kind), used
+        if template(workload).get("serviceAccountName") == name:
+            yield each, concept(kind), "ServiceAccount"
+
+
+def node_software(objects: Objects) -> Iterator[Row]:
+    """Answer: What runs on the nodes themselves?"""
+    for node in objects["Node"]:
+        info, pool = node["status"]["nodeInfo"], node["metadata"]["labels"].get("cloud.google.com/gke-nodepool")
+        taints = [
+            f"{each['key']}{'=' if 'value' in each else ''}{each.get('value', '')}:{each['effect']}"
+            for each in node["spec"].get("taints", [])
+        ]
+        for taint in taints or [None]:
+            yield (
+                iri(node, "Node"), pool, taint, info["kernelVersion"], info["containerRuntimeVersion"],
+                info["kubeletVersion"],
+            )  # fmt: skip
+
+
 ANSWERS: Mapping[str, Callable[..., Iterator[Row]]] = {
     name.replace("_", "-"): found
     for name, found in globals().items()
     if callable(found) and getattr(found, "__annotations__", {}).get("return") == "Iterator[Row]"
 }
-"""Query → its answer from manifests. ``runs``, ``runs-on-node``, ``classes`` and ``what-is`` are answered in the test itself."""
+"""Query → its answer from manifests. ``runs``, ``runs-on-node``, ``runs-of-workload``, ``requests-on-node``, ``classes`` and ``what-is`` are answered in the test itself."""

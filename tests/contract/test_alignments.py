@@ -10,9 +10,9 @@ import pytest
 import rdflib
 from rdflib import DCAT, DCTERMS, OWL, PROV, RDF, RDFS, XSD
 
-from kg import alignment
-from kg.errors import ResourceNotFound
-from kg.sparql import gate
+from drumlin.kg.errors import ResourceNotFound
+from drumlin.kg.graphs import vocabulary_mapping
+from drumlin.kg.sparql import gate
 from tests.contract.cookbook_answers import B, Manifest, alive, iri, metrics, node_iri, workloads
 from tests.contract.test_cluster import CLUSTER, SHARED, replayed
 from tests.contract.test_cookbook import engine, state
@@ -21,7 +21,7 @@ PEER = SHARED / "data" / "glaciation-heu+MetadataReferenceModel"
 GLC = rdflib.Namespace("https://glaciation-project.eu/MetadataReferenceModel#")
 K8S = rdflib.Namespace("https://glaciation-project.eu/MetadataReferenceModel/kubernetes#")
 OTEL = rdflib.Namespace("https://opentelemetry.io/schemas/1.37.0#")
-RULES = [(name, rule) for name in alignment.alignments() for rule in alignment.rules(name)]
+RULES = [(name, rule) for name in vocabulary_mapping.alignments() for rule in vocabulary_mapping.rules(name)]
 
 pytestmark = pytest.mark.skipif(
     not CLUSTER.is_dir() and os.environ.get("CI") != "true", reason="no recorded cluster at ../shared/data/cluster"
@@ -33,7 +33,7 @@ def aligned(name: str) -> rdflib.Graph:
     """Give what an alignment makes of the recorded cluster, and nothing of ours."""
     graph = rdflib.Graph()
     _, store = state("after")
-    for rule in alignment.rules(name):
+    for rule in vocabulary_mapping.rules(name):
         for triple in store.query(rule, use_default_graph_as_union=True):
             graph.parse(data=f"{triple} .", format="nt")
     return graph
@@ -52,9 +52,9 @@ def test_a_rule_passes_the_gate(name: str, rule: str) -> None:
 
 def test_the_alignments_are_those_of_the_design_and_others_are_suggested() -> None:
     """DCAT and PROV, OpenTelemetry, GLACIATION; a misspelt name is told what may have been meant."""
-    assert set(alignment.alignments()) == {"dcat", "opentelemetry", "glaciation"}
+    assert set(vocabulary_mapping.alignments()) == {"dcat", "opentelemetry", "glaciation"}
     with pytest.raises(ResourceNotFound) as told:
-        alignment.source("glaciaton")
+        vocabulary_mapping.source("glaciaton")
     assert told.value.hint == "did you mean glaciation?"
 
 
@@ -63,11 +63,11 @@ def made(name: str) -> dict[str, set[str]]:
     stores = [state("before")[1], state("after")[1], engine(replayed())]
     return {
         rule: {str(triple) for store in stores for triple in store.query(rule, use_default_graph_as_union=True)}
-        for rule in alignment.rules(name)
+        for rule in vocabulary_mapping.rules(name)
     }
 
 
-@pytest.mark.parametrize("name", alignment.alignments())
+@pytest.mark.parametrize("name", vocabulary_mapping.alignments())
 def test_every_rule_says_what_no_other_says(name: str) -> None:
     """A rule that makes nothing of a real cluster is wrong or not needed; ReplicaSets of their own are none of the recorded one's."""
     by_rule = made(name)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from exporters.dump import DumpSource
-from exporters.hosting import OWNER, ensure
-from exporters.kubernetes.informer import KubernetesSource
-from exporters.pipeline import Pipeline
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import Lines
-from kg.tombstones import is_tombstone
-from kg.validation import validate
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.pipeline.hosting_domain import OWNER, ensure
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.kg.rdf.tombstones import is_tombstone
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import Lines
+from drumlin.kg.validation.validate import validate
 from tests.contract.test_cluster import relisted
 from tests.fake_apiserver.clusters import Cluster, fake_cluster
 from tests.fake_apiserver.following import FAST

@@ -15,8 +15,8 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 
-from exporters.hosting import ensure
-from kg.sparql import gate
+from drumlin.exporters.pipeline.hosting_domain import ensure
+from drumlin.kg.sparql import gate
 from tests.contract.cookbook_answers import ANSWERS, KINDS, NS, B, concept, iri, workloads
 from tests.contract.test_cluster import CLUSTER, OBSERVED, SHARED, change, objects, replayed
 from tests.memory_sink import MemorySink
@@ -44,6 +44,9 @@ ASKED: dict[str, list[dict[str, str]]] = {
     "pods-of-workload": [
         {"workload": f"{B}prod/{each}"} for each in ("payments/deployment/checkout", "search/cronjob/reindex")
     ],
+    "users-of-configuration": [
+        {"namespace": "payments", "name": each} for each in ("ledger", "other", "shared", "checkout-secret", "none")
+    ],
     "users-of-data": [{"asset": f"{B}prod/ml/persistentvolumeclaim/training-data"}],
     "workloads-with-image": [{"text": each} for each in ("fluentd", "checkout:2.3", 'no"such\\image')],
     "workloads-with-label": [
@@ -54,7 +57,18 @@ ASKED: dict[str, list[dict[str, str]]] = {
 }
 """What the questions with parameters are asked with."""
 
-OTHERWISE = {"runs", "runs-on-node", "classes", "what-is"}
+KUSCIA = {"domain-board", "grants-of", "job-dag", "lineage", "who-may-read", "why-failed"}
+"""Questions about a network of domains, answered in test_kuscia_run.py from what its run is known to be."""
+OTHERWISE = {
+    "alerts",
+    "runs",
+    "runs-on-node",
+    "runs-of-workload",
+    "requests-on-node",
+    "classes",
+    "what-is",
+    "why-failing",
+} | KUSCIA
 """Questions that are answered from something else than the manifests of one moment."""
 
 pytestmark = pytest.mark.skipif(
@@ -69,6 +83,11 @@ def trouble(found: dict[str, list[dict[str, Any]]]) -> None:
         return next(each for each in found[kind] if each["metadata"]["name"] == name)
 
     one("Node", "edge-a-2")["spec"]["unschedulable"] = True
+    one("Node", "edge-a-2")["spec"]["taints"] = [
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+        {"key": "gpu", "value": "yes", "effect": "NoExecute"},
+    ]
+    one("Node", "edge-a-2")["metadata"]["labels"]["cloud.google.com/gke-nodepool"] = "gpu-pool"
     one("Node", "edge-b-2")["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     one("Node", "edge-b-1")["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     one("Deployment", "grafana")["spec"]["replicas"] = 0
@@ -78,6 +97,13 @@ def trouble(found: dict[str, list[dict[str, Any]]]) -> None:
     one("Deployment", "ledger")["spec"]["template"]["spec"]["containers"][0]["resources"] = {
         "requests": {"cpu": "1500m"}
     }
+    uses = one("Deployment", "ledger")["spec"]["template"]["spec"]
+    uses |= {"serviceAccountName": "ledger", "imagePullSecrets": [{"name": "ledger"}]}
+    uses["volumes"] = [
+        {"name": "a", "configMap": {"name": "ledger"}},
+        {"name": "b", "projected": {"sources": [{"secret": {"name": "other"}}, {"configMap": {"name": "other"}}]}},
+    ]
+    uses["containers"][0]["envFrom"] = [{"configMapRef": {"name": "shared"}}, {"secretRef": {"name": "shared"}}]
     one("Job", "reindex-29930272")["status"] = {
         "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-27T21:52:09Z"}]
     }
@@ -113,7 +139,7 @@ def engine(sink: MemorySink) -> ox.Store:
     return store
 
 
-HEADER = re.compile(r"# (title|description|param|column)(?: (\w+)(?: (\w+))?(?: ([^:\s]+))?)?: (.+)")
+HEADER = re.compile(r"# (title|description|param|column|fetch)(?: (\w+)(?: (\w+))?(?: ([^:\s]+))?)?: (.+)")
 TYPES = {"id", "concept", "string", "integer", "dateTime"}
 
 
@@ -233,6 +259,29 @@ def test_runs_on_a_node_are_those_of_the_contract(past: ox.Store, node: str) -> 
 
     assert expected
     assert Counter(ask(past, "runs-on-node", {"node": f"{B}prod/-/node/{node}"})) == Counter(expected)
+
+
+@pytest.mark.parametrize("workload", ["payments/deployment/checkout", "search/cronjob/reindex"])
+def test_runs_of_a_workload_are_those_of_its_pods(past: ox.Store, workload: str) -> None:
+    """Of a Deployment itself, and of a CronJob through its Jobs; the newest first, also of pods that are gone."""
+    namespace, _, name = workload.split("/")
+    expected = [run_row(each) for each in listed("Pod") if f"/{namespace}/pod/{name}-" in run_row(each)[0]]
+    found = ask(past, "runs-of-workload", {"workload": f"{B}prod/{workload}"})
+
+    assert expected
+    assert Counter(found) == Counter(expected)
+    assert [row[2] for row in found] == sorted((row[2] for row in found), reverse=True)
+
+
+def test_requests_on_a_node_are_its_row_of_all_nodes(past: ox.Store) -> None:
+    """One node alone has the sums that it has among all."""
+    rows = ask(past, "requests-per-node", {})
+
+    assert rows
+    for node, *sums in rows:
+        ((cpu, memory, pods, *allocatable),) = ask(past, "requests-on-node", {"node": node})
+        assert [cpu, memory, *allocatable] == sums
+        assert int(pods) > 0
 
 
 def test_classes_are_counted_as_the_manifests_are() -> None:

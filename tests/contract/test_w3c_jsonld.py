@@ -19,9 +19,9 @@ import pyoxigraph as ox
 import pytest
 from pyld import jsonld as pyld
 
-from kg import inlining
-from kg.errors import InvalidDocument, TooLarge
-from kg.framer import Bounded, deny
+from drumlin.kg.errors import InvalidDocument, TooLarge
+from drumlin.kg.rdf import jsonld_loader
+from drumlin.kg.rdf.pyld_framer import Bounded, deny
 
 W3C = Path(__file__).parents[2].parent / "shared" / "data" / "w3c"
 Case = Mapping[str, Any]
@@ -195,7 +195,12 @@ if TO_RDF:  # else there is no case, and no test that would look like one that w
             assert dataset(data, ox.RdfFormat.JSON_LD, case["base"]) == expected
 
 
-INPUTS = [case for case in [*FRAMING, *cases(W3C / "json-ld-api", "compact"), *TO_RDF] if "expectErrorCode" not in case]
+_WRITTEN = [{**case, "input": case["expect"]} for case in FROM_RDF]  # JSON literals are among these
+INPUTS = [
+    case
+    for case in [*FRAMING, *cases(W3C / "json-ld-api", "compact"), *_WRITTEN, *TO_RDF]
+    if "expectErrorCode" not in case
+]
 
 
 @parametrized(INPUTS, {})
@@ -206,7 +211,7 @@ def test_our_rules_refuse_a_document_or_leave_its_meaning(case: Case) -> None:
     if isinstance(document, dict) and "@context" not in document:
         data = json.dumps({"@context": {}, **document}).encode()  # else ours would be taken
     try:
-        safe = inlining.inline(data)
+        safe = jsonld_loader.inline(data)
     except (InvalidDocument, TooLarge):
         return
     try:

@@ -14,11 +14,11 @@ from typing import Any
 import pyoxigraph as ox
 import pytest
 
-from kg.errors import QueryRejected
-from kg.sparql import gate
-from kg.sparql.update import Scope, evaluate
-from kg.store.protocol import Dataset
-from kg.store.scratch import Scratch, parse
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.sparql import gate
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.update import Scope, evaluate
+from drumlin.kg.store.sandbox import Scratch, parse
 
 SUITES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "w3c" / "sparql11"
 FOLDERS = ("basic-update", "update-silent")

@@ -16,8 +16,8 @@ from typing import Any
 
 import urllib3
 
-from exporters.kubernetes.access import Access
-from exporters.protocol import Kind
+from drumlin.exporters.kubernetes.access import ApiServer
+from drumlin.exporters.protocol import Kind
 from tests.fake_apiserver.server import FakeApiServer
 from tests.fake_apiserver.state import Json
 
@@ -34,7 +34,7 @@ class Answer:
     text: str
 
 
-def access_to(url: str, *, token: str | None = None, ca_file: str | None = None) -> Access:
+def access_to(url: str, *, token: str | None = None, ca_file: str | None = None) -> ApiServer:
     """Reach an API server by its address, without any kubeconfig."""
 
     def load(configuration: Any) -> None:
@@ -43,7 +43,7 @@ def access_to(url: str, *, token: str | None = None, ca_file: str | None = None)
         if token:
             configuration.api_key["BearerToken"] = f"Bearer {token}"
 
-    return Access(load)
+    return ApiServer(load)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Cluster:
     token: str | None = None
     ca_file: str | None = None
 
-    def access(self) -> Access:
+    def access(self) -> ApiServer:
         """Return the connection a source uses."""
         return access_to(self.url, token=self.token, ca_file=self.ca_file)
 

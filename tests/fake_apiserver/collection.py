@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from email.message import Message
 from typing import Protocol
@@ -15,6 +16,8 @@ from typing import Protocol
 from tests.fake_apiserver.faults import Fault, Faults
 from tests.fake_apiserver.state import ApiError, ApiState, Json, LogEntry, Resource, selects
 
+NOT_FOUND = b"404 page not found\n"
+_NO_ROLE = ': RBAC: clusterrole.rbac.authorization.k8s.io "drumlin-reader" not found'
 _TEMPLATE = {"metadata": {}, "spec": {"containers": None}}
 # Zero values that a bookmark of a built-in kind carries besides its version (as recorded); a custom one carries none.
 _ZEROES: dict[str, Json] = {
@@ -35,6 +38,9 @@ class Conduct(Protocol):
     state: ApiState
     faults: Faults
     forbidden: set[str]
+    user: str
+    cold: int
+    warmed: Counter[str]
     watch_list: bool
     bookmark_every: float
     duplicates: bool
@@ -78,10 +84,14 @@ class Collection:
     def serve(self) -> None:
         """Answer it. Raises ``ApiError`` for a refusal, ``Dropped`` where a fault closes the connection."""
         fault = self._fault
-        if fault is not None and fault.action == "refuse":
-            return self._handler.json(fault.status, _refusal(fault.status).body, fault.retry_after)
+        if fault is not None and fault.action in {"refuse", "reinitialise", "missing"}:
+            return self._refuse(fault)
         if self._resource.plural in self._fake.forbidden:
-            raise _forbidden(self._resource, "watch" if self._watches else "list")
+            raise _forbidden(self._resource, self._verb, self._fake.user)
+        if self._fake.warmed[self._resource.plural] < self._fake.cold:
+            self._fake.warmed[self._resource.plural] += 1
+            some = _NO_ROLE if self._fake.warmed[self._resource.plural] % 2 == 0 else ""
+            raise _forbidden(self._resource, self._verb, self._fake.user, some)
         if self._params.get("resourceVersion", "0").isdecimal() is False and self._params["resourceVersion"]:
             given = self._params["resourceVersion"]
             raise ApiError(
@@ -93,6 +103,27 @@ class Collection:
             self._check_watch_list()
             return self._stream()
         return self._list()
+
+    @property
+    def _verb(self) -> str:
+        return "watch" if self._watches else "list"
+
+    def _refuse(self, fault: Fault) -> None:
+        """Refuse as a fault says; too many requests are refused in plain text by the filter, in JSON by a storage that starts."""
+        if fault.action == "missing":
+            return self._handler.send(404, "text/plain; charset=utf-8", NOT_FOUND)
+        if fault.action == "reinitialise":
+            error = ApiError(
+                429,
+                "TooManyRequests",
+                "storage is (re)initializing",
+                details={"retryAfterSeconds": fault.retry_after or 1},
+            )
+            return self._handler.json(429, error.body, fault.retry_after or 1)
+        if fault.status == 429:
+            text = b"Too many requests, please try again later.\n"
+            return self._handler.send(429, "text/plain; charset=utf-8", text, fault.retry_after or 1)
+        return self._handler.json(fault.status, _refusal(fault.status).body, fault.retry_after)
 
     # -- list -----------------------------------------------------------------------------------------------------------
     def _list(self) -> None:
@@ -286,10 +317,10 @@ def _refusal(status: int) -> ApiError:
     return ApiError(status, reason, message)
 
 
-def _forbidden(resource: Resource, verb: str) -> ApiError:
+def _forbidden(resource: Resource, verb: str, user: str, more: str = "") -> ApiError:
     message = (
-        f'{resource.plural} is forbidden: User "viewer" cannot {verb} resource "{resource.plural}" in API group '
-        f'"{resource.group}" at the cluster scope'
+        f'{resource.qualified} is forbidden: User "{user}" cannot {verb} resource "{resource.plural}" in API group '
+        f'"{resource.group}" at the cluster scope{more}'
     )
     group = {"group": resource.group} if resource.group else {}
     return ApiError(403, "Forbidden", message, details=group | {"kind": resource.plural})

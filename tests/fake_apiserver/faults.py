@@ -8,6 +8,8 @@ from typing import Literal
 
 Action = Literal[
     "refuse",  # answer `status` (with Retry-After) instead
+    "missing",  # 404 as for a collection that is not served
+    "reinitialise",  # 429 of a storage whose watch cache is being filled
     "drop",  # close the connection
     "silence",  # keep the connection open and say nothing more
     "truncate",  # send half an event or page, then end the answer cleanly

@@ -10,12 +10,31 @@ from typing import Self
 
 import msgspec
 
-from exporters.kubernetes.informer import KindStatus, KubernetesSource, Timing
-from exporters.protocol import Aside, Change, Gone, Kind, Manifest, Metadata, Rejected, Synced, Upserted
+from drumlin.exporters.kubernetes.informer import KindStatus, KubernetesSource, Timing
+from drumlin.exporters.protocol import (
+    Change,
+    Gone,
+    Kind,
+    KindUnavailable,
+    Manifest,
+    Metadata,
+    Rejected,
+    Synced,
+    Upserted,
+)
 from tests.fake_apiserver.clusters import Cluster
 from tests.fake_apiserver.server import FakeApiServer
 
-FAST = Timing(watch=(20, 30), silence=(0.8, 1.0), page=0.8, backoff=(0.01, 0.05), forbidden=(0.2, 0.3))
+FAST = Timing(
+    watch=(20, 30),
+    silence=(0.8, 1.0),
+    page=0.8,
+    backoff=(0.01, 0.05),
+    asked=0.05,
+    forbidden=(0.2, 0.3),
+    absent=(0.05, 0.1),
+    forgiven=0.2,
+)
 
 
 class PodSpec(msgspec.Struct, frozen=True):
@@ -58,6 +77,7 @@ class Bare(msgspec.Struct, frozen=True):
 
 
 PODS = Kind("Pod", "", "v1", "pods", namespaced=True, projection=Pod)
+NAMESPACES = Kind("Namespace", "", "v1", "namespaces", namespaced=False, projection=Bare)
 NODES = Kind("Node", "", "v1", "nodes", namespaced=False, projection=Bare)
 CONFIG_MAPS = Kind("ConfigMap", "", "v1", "configmaps", namespaced=True, projection=Bare)
 DEPLOYMENTS = Kind("Deployment", "apps", "v1", "deployments", namespaced=True, projection=Scaled)
@@ -129,6 +149,10 @@ class Following:
         """Return the names of the objects that exist by the changes so far."""
         return {name for _, name in self.known(kind)}
 
+    def uid(self, name: str, kind: Kind = PODS) -> str | None:
+        """Return the uid of the object of that name that exists by the changes so far."""
+        return next((each.metadata.uid for (_, known), each in self.known(kind).items() if known == name), None)
+
     def told(self) -> list[str]:
         """Return the changes so far as ``Upserted web``, ``Gone web``, ``Synced Pod`` …, for short assertions."""
         return [_told(each) for each in list(self.changes)]
@@ -147,7 +171,7 @@ class Following:
 
 
 def _told(change: Change) -> str:
-    if isinstance(change, Synced | Aside):
+    if isinstance(change, Synced | KindUnavailable):
         return f"{type(change).__name__} {change.kind.name}"
     if isinstance(change, Rejected):
         return f"Rejected {change.where}"
@@ -170,9 +194,10 @@ def watches(fake: FakeApiServer) -> int:
 
 
 def lists(fake: FakeApiServer) -> int:
-    """Return how often the whole was asked for, as a watch-list or as a first page."""
+    """Return how often the whole was asked for, as a watch-list or as a first page; a page of one only looks at the version."""
     return sum(
-        "sendInitialEvents" in each.params or (not each.watch and "continue" not in each.params)
+        "sendInitialEvents" in each.params
+        or not (each.watch or "continue" in each.params or each.params.get("limit") == "1")
         for each in fake.requests
         if each.method == "GET"
     )

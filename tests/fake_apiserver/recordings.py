@@ -10,12 +10,14 @@ from tests.fake_apiserver.state import ApiState, Json, Resource
 
 def load(state: ApiState, directory: Path) -> None:
     """Fill ``state`` with every ``<plural>.json`` of ``directory``, each a List as ``kubectl get --raw`` prints it."""
+    versions = []
     for file in sorted(directory.glob("*.json")):
         listed = json.loads(file.read_text(encoding="utf-8"))
         resource = _resource(state, file.stem, listed)
         for each in listed["items"]:
             state.record("ADDED", resource, each)
-        state.advance(int(listed["metadata"]["resourceVersion"]))
+        versions.append(int(listed["metadata"]["resourceVersion"]))
+    state.advance(min(versions))  # they were listed one after the other, and watched from the first on
     state.log.clear()  # what was there before has no events; nobody can have watched it
     state.compact()
 

@@ -12,15 +12,17 @@ import socket
 import ssl
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from tests.fake_apiserver import recordings
-from tests.fake_apiserver.collection import Collection, Dropped
+from tests.fake_apiserver.collection import NOT_FOUND, Collection, Dropped
 from tests.fake_apiserver.faults import Faults
 from tests.fake_apiserver.state import ApiError, ApiState, Json
 
@@ -40,6 +42,7 @@ class Request:
     params: dict[str, str]
     plural: str
     at: float
+    headers: Message
 
     @property
     def watch(self) -> bool:
@@ -56,6 +59,11 @@ class FakeApiServer:
         self.requests: list[Request] = []
         self.token: str | None = None  # what callers must present; None: anybody may
         self.forbidden: set[str] = set()  # plurals that may not be listed
+        self.user = "viewer"  # as which callers are known
+        self.cold = 0  # requests for each collection that are 403 after a start, until the caches of RBAC are filled
+        self.warmed: Counter[str] = Counter()  # of these, how many there were, by plural
+        self.page: bytes | None = None  # what every request is answered with by another server than Kubernetes
+        self.discovers = True  # whether there are discovery documents
         self.watch_list = True  # the feature gate
         self.bookmark_every = 60.0
         self.duplicates = False  # send each event twice
@@ -79,6 +87,7 @@ class FakeApiServer:
     def start(self) -> None:
         """Listen; after ``stop`` on the same port, as a restarted server does."""
         self.closing.clear()
+        self.warmed.clear()
         self._http = _HttpServer(("127.0.0.1", self._port), self, self._tls)
         self._port = self._http.server_address[1]
         threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
@@ -146,7 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
         params = dict(parse_qsl(address.query, keep_blank_values=True))
         route = _ROUTE.fullmatch(address.path)
         plural = route["plural"] if route else ""
-        fake.requests.append(Request(self.command, address.path, params, plural, time.monotonic()))
+        fake.requests.append(Request(self.command, address.path, params, plural, time.monotonic(), self.headers))
         try:
             length = int(self.headers.get("content-length", 0))
             body = json.loads(self.rfile.read(length)) if length else {}
@@ -165,11 +174,15 @@ class _Handler(BaseHTTPRequestHandler):
     ) -> None:
         if fake.token and self.headers.get("authorization") != f"Bearer {fake.token}":
             raise ApiError(401, "Unauthorized", "Unauthorized")
+        if fake.page is not None:
+            return self.send(200, "text/html", fake.page)
         if path == "/version":
             return self.json(200, {"major": "1", "minor": "36", "gitVersion": "v1.36.2", "platform": "linux/amd64"})
         resource = fake.state.resources.get(f"{route['root']}/{route['plural']}") if route else None
         if route is None or resource is None:
-            return self._discover(fake.state, path)
+            if not fake.discovers:
+                return self.send(404, "text/plain; charset=utf-8", NOT_FOUND)
+            return self._groups(fake.state) if path == "/apis" else self._discover(fake.state, path)
         namespace, name = route["namespace"] or "", route["name"] or ""
         if self.command == "GET" and not name:
             return Collection(self, fake, resource, namespace, params).serve()
@@ -184,10 +197,22 @@ class _Handler(BaseHTTPRequestHandler):
         }
         return self.json(201 if self.command == "POST" else 200, writes[self.command]())
 
+    def _groups(self, state: ApiState) -> None:
+        """List the groups with their versions; the core group is not one of them."""
+        groups: dict[str, list[Json]] = {}
+        for group, version in dict.fromkeys(
+            (each.group, each.version) for each in state.resources.values() if each.group
+        ):
+            groups.setdefault(group, []).append({"groupVersion": f"{group}/{version}", "version": version})
+        listed = [
+            {"name": name, "versions": versions, "preferredVersion": versions[0]} for name, versions in groups.items()
+        ]
+        self.json(200, {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed})
+
     def _discover(self, state: ApiState, path: str) -> None:
         served = [each for each in state.resources.values() if path == each.path.rsplit("/", 1)[0]]
         if not served:
-            return self.send(404, "text/plain; charset=utf-8", b"404 page not found\n")
+            return self.send(404, "text/plain; charset=utf-8", NOT_FOUND)
         group_version = served[0].api_version
         resources = [
             {"name": each.plural, "singularName": each.kind.lower(), "namespaced": each.namespaced, "kind": each.kind,

@@ -43,6 +43,11 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
+    def qualified(self) -> str:
+        """Plural and group, as refusals name the collection."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
     def path(self) -> str:
         """The collection's path over all namespaces."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.plural}"
@@ -108,7 +113,7 @@ def merged(target: Any, patch: Any) -> Any:
 
 
 def selects(selector: str, found: Json | None) -> bool:
-    """Tell whether an equality-based label selector matches an object."""
+    """Return whether an equality-based label selector matches an object."""
     labels = ((found or {}).get("metadata") or {}).get("labels") or {}
     for term in filter(None, selector.split(",")):
         key, operator, value = term.partition("!=") if "!=" in term else term.replace("==", "=").partition("=")
@@ -166,8 +171,10 @@ class ApiState:
             raise ApiError(
                 404,
                 "NotFound",
-                f'{resource.plural} "{name}" not found',
-                details={"name": name, "kind": resource.plural},
+                f'{resource.qualified} "{name}" not found',
+                details={"name": name}
+                | ({"group": resource.group} if resource.group else {})
+                | {"kind": resource.plural},
             )
         return found
 
@@ -200,7 +207,7 @@ class ApiState:
         with self.changed:
             name = given.get("name") or f"{given['generateName']}{self._random.randrange(36**5):05x}"
             if (namespace, name) in self._objects.get(resource, {}):
-                raise ApiError(409, "AlreadyExists", f'{resource.plural} "{name}" already exists')
+                raise ApiError(409, "AlreadyExists", f'{resource.qualified} "{name}" already exists')
             meta = given | {
                 "name": name,
                 "uid": str(uuid.UUID(int=self._random.getrandbits(128), version=4)),
@@ -218,7 +225,7 @@ class ApiState:
             given, kept = body.get("metadata") or {}, old["metadata"]
             for field in ("resourceVersion", "uid"):
                 if given.get(field, kept[field]) != kept[field]:
-                    raise ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource.plural} "{name}"')
+                    raise ApiError(409, "Conflict", f'Operation cannot be fulfilled on {resource.qualified} "{name}"')
             fixed = (
                 "name",
                 "namespace",
@@ -244,19 +251,22 @@ class ApiState:
             return self.replace(resource, namespace, name, merged(self.read(resource, namespace, name), patch))
 
     def delete(self, resource: Resource, namespace: str, name: str, grace: int | None = None) -> Json:
-        """Delete an object; one with finalizers, or a scheduled pod with a grace period, is only marked at first."""
+        """Delete an object; one with finalizers, or a scheduled pod with a grace period, is only marked at first.
+
+        A pod is marked even when its end is immediate: a watch sees MODIFIED with ``deletionTimestamp`` before DELETED (as recorded).
+        """
         with self.changed:
             old = self.read(resource, namespace, name)
-            running = resource.plural == "pods" and (old.get("spec") or {}).get("nodeName")
-            if not old["metadata"].get("finalizers") and not (running and grace != 0):
+            pod, held = resource.plural == "pods", bool(old["metadata"].get("finalizers"))
+            if not (pod or held):
                 return self.remove(resource, namespace, name)
-            if "deletionTimestamp" in old["metadata"]:
-                return old
-            meta = old["metadata"] | {
-                "deletionTimestamp": _stamp(grace or 30),
-                "deletionGracePeriodSeconds": grace or 30,
-            }
-            return self._store("MODIFIED", resource, old | {"metadata": meta})
+            running = pod and bool((old.get("spec") or {}).get("nodeName"))
+            seconds = (30 if grace is None else grace) if running else 0
+            meta = old["metadata"]
+            if "deletionTimestamp" not in meta or seconds < meta["deletionGracePeriodSeconds"]:
+                again = 0 if "deletionTimestamp" in meta else 1
+                old = self._store("MODIFIED", resource, _marked(old, seconds, again))
+            return old if seconds or held else self.remove(resource, namespace, name)
 
     def remove(self, resource: Resource, namespace: str, name: str) -> Json:
         """Take an object away at once."""
@@ -295,6 +305,16 @@ class ApiState:
         self.log.append(LogEntry(self.version, kind, resource, new, previous))
         self.changed.notify_all()
         return new
+
+
+def _marked(found: Json, seconds: int, generations: int) -> Json:
+    meta = found["metadata"]
+    marks = {
+        "generation": meta.get("generation", 1) + generations,
+        "deletionTimestamp": _stamp(seconds),
+        "deletionGracePeriodSeconds": seconds,
+    }
+    return found | {"metadata": meta | marks}
 
 
 def _stamp(later: int = 0) -> str:

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.demo import prometheus as servers
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
+from drumlin.api.demo import prometheus as servers
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.telemetry.datasources import Datasource
 from tests.fake_apiserver import FakeApiServer
 from tests.fake_apiserver.clusters import Cluster, fake_cluster
 from tests.unit.telemetry_store import IRIS
@@ -72,28 +73,34 @@ def odd_values() -> list[str]:
     return known + sorted({"".join(draw.choices(alphabet, k=draw.randint(1, 12))) for _ in range(90)} - set(known))
 
 
-class _OpenMetrics:
+class OpenMetrics:
     """Collects series and writes them as promtool reads them."""
 
     def __init__(self) -> None:
         self._families: dict[tuple[str, str], list[str]] = {}
 
     def add(self, metric: str, labels: dict[str, str], values: dict[int, object]) -> None:
+        """Add a series: its value at each of some minutes since ``T0``."""
+        self.add_at(metric, labels, {60 * minute: value for minute, value in values.items()})
+
+    def add_at(self, metric: str, labels: dict[str, str], values: dict[int, object]) -> None:
+        """Add a series: its value at each of some seconds since ``T0``."""
         escaped = {name: v.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"') for name, v in labels.items()}
         written = ",".join(f'{name}="{value}"' for name, value in escaped.items())
         kind = "counter" if metric.endswith("_total") else "gauge"
         start = int(T0.timestamp())
-        lines = [f"{metric}{{{written}}} {value} {start + 60 * minute}" for minute, value in values.items()]
+        lines = [f"{metric}{{{written}}} {value} {start + second}" for second, value in values.items()]
         self._families.setdefault((metric.removesuffix("_total"), kind), []).extend(lines)
 
     def write(self, path: Path) -> None:
+        """Write all series to a file."""
         with path.open("w", encoding="utf-8", newline="\n") as out:
             for (family, kind), lines in self._families.items():
                 out.write(f"# TYPE {family} {kind}\n" + "\n".join(lines) + "\n")
             out.write("# EOF\n")
 
 
-def _fill(samples: _OpenMetrics) -> None:
+def _fill(samples: OpenMetrics) -> None:
     app = {**CADVISOR, "namespace": "payments", "container": "checkout"}
     cpu = "container_cpu_usage_seconds_total"
     # Half a core for two hours, restarted after one (the counter has 30 s again at 1:00); then its successor, a quarter core.
@@ -135,7 +142,7 @@ DST = range(-11_520, -7200)
 """Minutes since ``T0`` of three days around the end of summer time in Europe, 2026-10-25."""
 
 
-def _fill_matrix(samples: _OpenMetrics) -> None:
+def _fill_matrix(samples: OpenMetrics) -> None:
     """Add what the matrix of odd cases needs."""
     shop = {**CADVISOR, "namespace": "shop"}
     cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
@@ -179,19 +186,22 @@ def at(minute: float) -> datetime:
 @pytest.fixture(scope="session")
 def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealPrometheus]:
     """Start a real Prometheus with known samples; skip, except in CI, where it is not installed."""
-    missing = [name for name in ("prometheus", "promtool") if servers.find_binary(name) is None]
-    if missing:
-        reason = f"{missing[0]} is not installed: apt-get install prometheus"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    directory = tmp_path_factory.mktemp("prometheus")
-    samples = _OpenMetrics()
+    samples = OpenMetrics()
     _fill(samples)
+    features = ["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"]
+    arguments = ["--query.max-samples=50000", *features]
+    with serving(samples, tmp_path_factory.mktemp("prometheus"), *arguments) as server:
+        yield server
+
+
+@contextmanager
+def serving(samples: OpenMetrics, directory: Path, *arguments: str) -> Iterator[RealPrometheus]:
+    """Start a real Prometheus with these samples; skip, except in CI, where it is not installed."""
+    need("prometheus", "prometheus")
+    need("promtool", "prometheus")
     samples.write(directory / "samples.om")
     servers.backfill(directory / "samples.om", directory)
-    features = ["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"]
-    with servers.start_prometheus(directory, arguments=["--query.max-samples=50000", *features]) as server:
+    with servers.start_prometheus(directory, arguments=list(arguments)) as server:
         yield RealPrometheus(server.url)
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.demo.prometheus import free_port
-from kg.servers import Credential, StoreSettings
+from drumlin.api.demo.prometheus import free_port
+from drumlin.kg.config.datasources import Credential, StoreSettings
 
 ENGINES = ("oxigraph", "virtuoso")
 READY_SECONDS = 60

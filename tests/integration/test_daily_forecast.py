@@ -16,8 +16,8 @@ from types import ModuleType
 
 import pytest
 
-import kg
-from api.demo import prometheus as servers
+import drumlin
+from drumlin.api.demo import prometheus as servers
 from tests.integration.conftest import need
 from tests.service.conftest import ROOT, Service, serving
 
@@ -32,13 +32,12 @@ def _watts(hour: int) -> int:
     return 10 + 5 * (8 <= hour < 18)
 
 
-def _energy(name: str) -> list[str]:
+def _energy(series: str) -> list[str]:
     """Return a counter of joules that has the same course every day, a sample every five minutes."""
-    labels = f'pod_namespace="farm",pod_name="{name}-0",zone="package"'
     lines, joules = [], 0
     for sample in range(DAYS * 288):
         at = TODAY - timedelta(days=DAYS) + timedelta(minutes=5 * sample)
-        lines.append(f"kepler_pod_cpu_joules_total{{{labels}}} {joules} {int(at.timestamp())}")
+        lines.append(f"{series} {joules} {int(at.timestamp())}")
         joules += 300 * _watts(at.hour)
     return lines
 
@@ -46,7 +45,7 @@ def _energy(name: str) -> list[str]:
 def _manifests(*names: str) -> dict[str, object]:
     """Return StatefulSets with a pod each, as ``kubectl get`` prints them."""
     began = f"{TODAY - timedelta(days=DAYS + 1):%Y-%m-%dT%H:%M:%SZ}"
-    items: list[dict[str, object]] = []
+    items: list[dict[str, object]] = [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "uid": "n-1"}}]
     for name in names:
         meta = {"namespace": "farm", "creationTimestamp": began}
         spec = {"containers": [{"name": "c", "image": "c:1"}]}
@@ -77,7 +76,15 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("daily")
     lines = [
         "# TYPE kepler_pod_cpu_joules counter",
-        *(line for name in ("a", "b", "c") for line in _energy(name)),
+        *(
+            line
+            for name in ("a", "b", "c")
+            for line in _energy(
+                f'kepler_pod_cpu_joules_total{{pod_namespace="farm",pod_name="{name}-0",zone="package"}}'
+            )
+        ),
+        "# TYPE kepler_node_cpu_joules counter",
+        *_energy('kepler_node_cpu_joules_total{node_name="n1",zone="package"}'),
         "# EOF",
     ]
     (directory / "energy.om").write_text("\n".join(lines) + "\n")
@@ -94,9 +101,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 @pytest.fixture(scope="module")
-def client(service: Service) -> Iterator[kg.Client]:
+def client(service: Service) -> Iterator[drumlin.Client]:
     """A client of the service, when all workloads are there."""
-    with kg.connect(service.url) as connected:
+    with drumlin.connect(service.url) as connected:
         deadline = time.monotonic() + PATIENCE
         while len(connected.workloads(namespace="farm")) < 2:
             assert time.monotonic() < deadline
@@ -119,12 +126,12 @@ def _environment(service: Service) -> dict[str, str]:
     return {**os.environ, "DRUMLIN_URL": service.url, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
-def _of(client: kg.Client, name: str) -> list[dict[str, object]]:
+def _of(client: drumlin.Client, name: str) -> list[dict[str, object]]:
     return client.forecasts.list((OWN + name, "energy_joules"))
 
 
 @pytest.fixture(scope="module")
-def days(service: Service, client: kg.Client, job: ModuleType) -> dict[str, str]:
+def days(service: Service, client: drumlin.Client, job: ModuleType) -> dict[str, str]:
     """What the job wrote for yesterday (run as a script), for yesterday again, and for today."""
     yesterday, today = ((TODAY - timedelta(days=back)).date() for back in (1, 0))
     arguments = [sys.executable, str(JOB), "--day", yesterday.isoformat()]
@@ -140,11 +147,16 @@ def days(service: Service, client: kg.Client, job: ModuleType) -> dict[str, str]
     return written
 
 
-def test_each_day_is_forecast_measured_and_revised(client: kg.Client, days: dict[str, str]) -> None:
+def test_each_day_is_forecast_measured_and_revised(client: drumlin.Client, days: dict[str, str]) -> None:
     """Yesterday's forecast is compared with what came, today's revises it, and a day is not forecast twice; values by hand."""
-    assert [line.split(":")[0] for line in days["first"].splitlines()] == [OWN + "a", OWN + "b"]
+    assert [line.split(":")[0] for line in days["first"].splitlines()] == [
+        f"{OWN}a energy_joules",
+        f"{OWN}b energy_joules",
+        "prod/-/node/n1 energy_joules",
+        "domain/local energy_joules",
+    ]
     assert days["again"] == ""
-    assert len(days["second"].splitlines()) == 2
+    assert len(days["second"].splitlines()) == 4
     assert all("off (MAE) at" in line for line in days["second"].splitlines())
     newest, before = _of(client, "a")
     assert newest["revisionOf"] == before["id"]
@@ -152,16 +164,18 @@ def test_each_day_is_forecast_measured_and_revised(client: kg.Client, days: dict
     assert document["trainedTo"] == f"{TODAY - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
     points = client.forecasts.points((OWN + "a", "energy_joules"), str(before["id"]))
     assert points.num_rows == 288
+    assert client.forecasts.points(("prod/-/node/n1", "energy_joules"))["y"].to_pylist() == points["y"].to_pylist()
     for stamp, joules in zip(points["ds"].to_pylist()[::37], points["y"].to_pylist()[::37], strict=True):
-        # a point covers the four scrapes before it
-        assert joules == pytest.approx(4 * 300 * _watts((stamp - timedelta(minutes=10)).hour), rel=1e-6)
+        # a point is the step's share of the four scrapes before it
+        assert joules == pytest.approx(300 * _watts((stamp - timedelta(minutes=10)).hour), rel=1e-6)
     compared = client.forecasts.compare((OWN + "a", "energy_joules"), str(before["id"]))
     assert compared["points"] > 280
-    assert compared["mae"] == pytest.approx(0, abs=1e-6)  # every day is the same
+    # Every day is the same, but that the last point's window ends after the last sample: five of its twenty minutes are not counted.
+    assert compared["mae"] == pytest.approx(300 * _watts(23) / 4 / compared["points"], rel=1e-6)
 
 
 @pytest.mark.usefixtures("days")
-def test_a_workload_that_comes_is_forecast_when_it_comes(service: Service, client: kg.Client) -> None:
+def test_a_workload_that_comes_is_forecast_when_it_comes(service: Service, client: drumlin.Client) -> None:
     """The job follows the change feed: a workload that appears is forecast at once, and the job goes on."""
     running = subprocess.Popen(
         [sys.executable, JOB], env=_environment(service), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -186,4 +200,4 @@ def test_a_workload_that_comes_is_forecast_when_it_comes(service: Service, clien
     finally:
         running.kill()
         told, failed = running.communicate()
-    assert f"{OWN}c: " in told, failed
+    assert f"{OWN}c energy_joules: " in told, failed

@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from api.demo import prometheus as servers
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.probing import probe
-from kg.telemetry.series import Grid
-from kg.telemetry.templates import Catalogue
+from drumlin.api.demo import prometheus as servers
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, SourceUnavailable
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.influxdb import InfluxDB
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.probing import probe
+from drumlin.kg.telemetry.series import Grid
+from drumlin.kg.telemetry.templates import TemplateCatalogue
 from tests.integration.conftest import T0, RealPrometheus, at, need
 from tests.integration.test_prometheus_tls import certificate
 from tests.listening import listening
@@ -62,10 +62,11 @@ def victoria(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def test_a_prometheus_tells_what_each_template_lacks(prometheus: RealPrometheus) -> None:
     """Version, the time of the oldest sample to the hour, and per template the metric, label or value that is not there."""
-    found = probe(prometheus.datasource(), Catalogue.shipped(), NOW)
+    found = probe(prometheus.datasource(), TemplateCatalogue.shipped(), NOW)
 
     assert found["reachable"]
     assert found["version"][0].isdigit()
+    assert found["language"] == "promql"
     assert found["oldest"] is not None
     assert abs((NOW - timedelta(minutes=239)) - T0) < timedelta(hours=1)
     templates = {each["template"]: each for each in found["templates"]}
@@ -84,13 +85,13 @@ def test_a_prometheus_tells_what_each_template_lacks(prometheus: RealPrometheus)
 def test_a_label_that_is_renamed_is_found(prometheus: RealPrometheus) -> None:
     """With the configuration that the hint suggests, the template finds its series."""
     renamed = prometheus.datasource(labels={"pod": "pod_name"}, jobs={"kubelet": "cadvisor"})
-    templates = {each["template"]: each for each in probe(renamed, Catalogue.shipped(), NOW)["templates"]}
+    templates = {each["template"]: each for each in probe(renamed, TemplateCatalogue.shipped(), NOW)["templates"]}
     assert templates["workload.network_receive"]["missing"] == "pod_name"
 
 
 def test_a_server_that_is_down_is_told(prometheus: RealPrometheus) -> None:
     """No answer is an answer of the probe, with what to do."""
-    found = probe(_configured("prometheus", "http://127.0.0.1:9", timeout=2), Catalogue.shipped(), NOW)
+    found = probe(_configured("prometheus", "http://127.0.0.1:9", timeout=2), TemplateCatalogue.shipped(), NOW)
     assert found["reachable"] is False
     assert "cannot be reached" in found["error"]
     assert found["hint"]
@@ -100,9 +101,14 @@ def test_victoria_metrics_speaks_the_same(victoria: str) -> None:
     """What speaks Prometheus' API is asked in the same way, with its own extra parameter."""
     datasource = _configured("prometheus", victoria, scrape_interval="60s", parameters={"nocache": "1"})
     assert _used(datasource) == [1001.0 * n for n in range(10, 21)]
-    found = probe(datasource, Catalogue.shipped(), at(60))
+    found = probe(datasource, TemplateCatalogue.shipped(), at(60))
     assert found["reachable"]
     assert [each["template"] for each in found["templates"] if each["found"]] == []
+    assert (found["language"], found["oldest"]) == ("metricsql", "2026-11-01T00:00:00Z")
+    assert (
+        probe(datasource, TemplateCatalogue.shipped(), at(60) + timedelta(days=100))["oldest"] == "2026-11-01T00:00:00Z"
+    )
+    assert probe(datasource, TemplateCatalogue.shipped(), at(0) - timedelta(days=2))["oldest"] is None
 
 
 def test_influxdb_keeps_points_of_the_future(influxdb: Datasource) -> None:
@@ -116,7 +122,7 @@ def test_influxdb_keeps_points_of_the_future(influxdb: Datasource) -> None:
         rows = client.read("cpu usage", tags)
     assert rows["ds"] == [stamp for stamp, _ in points]
     assert list(zip(rows["y"], rows["q0.9"], strict=True)) == [(each["y"], each["q0.9"]) for _, each in points]
-    assert probe(influxdb, Catalogue.shipped(), NOW)["measurements"] >= 1
+    assert probe(influxdb, TemplateCatalogue.shipped(), NOW)["measurements"] >= 1
 
 
 def test_an_error_of_influxdb_inside_a_success_is_an_error(influxdb: Datasource) -> None:
@@ -129,14 +135,17 @@ def test_an_error_of_influxdb_inside_a_success_is_an_error(influxdb: Datasource)
         pytest.raises(DatasourceRefused, match=r"refused the query \(404\): database not found"),
     ):
         client.write("x", {}, [(0, {"y": 1.0})])
-    assert probe(other, Catalogue.shipped(), NOW)["reachable"] is False
+    assert probe(other, TemplateCatalogue.shipped(), NOW)["reachable"] is False
 
 
 def test_a_directory_of_parquet_is_looked_at(tmp_path: Path) -> None:
     """A parquet datasource tells how many files it has; one without a directory says so."""
     pyarrow.parquet.write_table(pa.table({"ds": [NOW], "y": [1.0]}), tmp_path / "a.parquet")
-    assert probe(_configured("parquet", tmp_path.as_uri()), Catalogue.shipped(), NOW)["files"] == 1
-    assert probe(_configured("parquet", (tmp_path / "no").as_uri()), Catalogue.shipped(), NOW)["reachable"] is False
+    assert probe(_configured("parquet", tmp_path.as_uri()), TemplateCatalogue.shipped(), NOW)["files"] == 1
+    assert (
+        probe(_configured("parquet", (tmp_path / "no").as_uri()), TemplateCatalogue.shipped(), NOW)["reachable"]
+        is False
+    )
 
 
 def _used(datasource: Datasource) -> list[float]:

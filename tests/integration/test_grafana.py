@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.jsonld import NodeDocument
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.importing import import_from
-from kg.telemetry.probing import probe
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Window
-from kg.telemetry.templates import Catalogue
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, SourceUnavailable
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.importing import import_from
+from drumlin.kg.telemetry.probing import probe
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Window
+from drumlin.kg.telemetry.templates import TemplateCatalogue
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_history import CHECKOUT, NODE_A, documents
 from tests.listening import listening
@@ -176,7 +176,7 @@ def test_without_a_token_nothing_is_listed(server: FakeGrafana) -> None:
     assert "credential" in str(error.value.hint)
     with pytest.raises(SourceUnavailable, match="cannot be reached"):
         import_from(_configured("http://127.0.0.1:9", timeout=1), [], IRIS, lambda *_: "created")
-    seen = probe(_configured(server.url), Catalogue.shipped(), at(0))
+    seen = probe(_configured(server.url), TemplateCatalogue.shipped(), at(0))
     assert (seen["reachable"], seen["version"]) == (True, "11.2.0")
 
 

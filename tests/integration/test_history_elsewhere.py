@@ -7,25 +7,35 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
-from kg.errors import DatasourceRefused, DrumlinError, InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry import influxql
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.influxdb import InfluxDB
-from kg.telemetry.fetch.parquet import Parquet
-from kg.telemetry.history import History, Series
-from kg.telemetry.probing import probe
-from kg.telemetry.quoting import any_of
-from kg.telemetry.resolution import Resolution
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Grid, Window
-from kg.telemetry.templates import Catalogue
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import (
+    DatasourceRefused,
+    DrumlinError,
+    InvalidInput,
+    MetricMissing,
+    ResourceNotFound,
+    SourceUnavailable,
+)
+from drumlin.kg.telemetry import influxql
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.influxdb import InfluxDB
+from drumlin.kg.telemetry.fetch.parquet import Parquet
+from drumlin.kg.telemetry.gathering import DatasourceClients
+from drumlin.kg.telemetry.history import History, SeriesTable
+from drumlin.kg.telemetry.probing import probe
+from drumlin.kg.telemetry.quoting import any_of
+from drumlin.kg.telemetry.resolution import Resolution
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Grid, Window
+from drumlin.kg.telemetry.templates import TemplateCatalogue
+from drumlin.kg.telemetry.values import CurrentValues, Values
 from tests.integration.conftest import RealPrometheus, at, odd_values, start_influxdb
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
 from tests.unit.telemetry_store import IRIS, GraphStore
@@ -51,13 +61,13 @@ def _influx(url: str, **more: object) -> Datasource:
     return _datasource("influxdb", url, **given)
 
 
-def _fetch(servers: Sequence[Datasource], entity: str, metric: str, **more: object) -> Series:
+def _fetch(servers: Sequence[Datasource], entity: str, metric: str, **more: object) -> SeriesTable:
     with History(Resolver(GraphStore(documents()), IRIS, servers)) as opened:
         given = {"start": at(0), "end": at(60), "step": "5m", **more}
         return opened.fetch(entity, metric, **given)
 
 
-def _values(series: Series) -> dict[datetime, float | None]:
+def _values(series: SeriesTable) -> dict[datetime, float | None]:
     return dict(zip(series.table["ds"].to_pylist(), series.table["y"].to_pylist(), strict=True))
 
 
@@ -111,7 +121,9 @@ def test_any_name_of_a_measurement_and_a_field_is_asked_for_exactly(influx_url: 
         server = _influx(influx_url, series={"cluster.mem_usage": place})
         with InfluxDB(server) as client:
             client.write(f"m {name}", {"t": "v"}, [(int(at(1).timestamp()) * 1000, {f"f {name}": float(number)})])
-            (part,) = client.series(influxql.write("cluster.mem_usage", {}, timedelta(minutes=5), server), grid).parts
+            (part,) = client.series(
+                influxql.write("cluster.mem_usage", {}, timedelta(minutes=5), server, ()), grid
+            ).parts
         assert part.values.to_pylist() == [number], name
 
 
@@ -149,7 +161,7 @@ def test_any_tag_value_is_asked_for_exactly(filled: str) -> None:
             if "\n" in value or value.endswith("\\"):
                 continue
             values = {"namespace": value, "pods": any_of([value, "x/y"])}
-            query = influxql.write("workload.mem_usage", values, timedelta(minutes=5), server)
+            query = influxql.write("workload.mem_usage", values, timedelta(minutes=5), server, ())
             (part,) = client.series(query, grid).parts
             assert part.values.to_pylist() == [number], value
 
@@ -224,7 +236,7 @@ def test_an_influxdb_with_users_is_asked_as_one_of_them(tmp_path: Path) -> None:
         secret = tmp_path / "password"
         there = _influx(server.url, credential={"username": "admin", "secret": f"file:{secret}"})
         secret.write_text("wr0ng")
-        seen = probe(there, Catalogue.shipped(), at(0))
+        seen = probe(there, TemplateCatalogue.shipped(), at(0))
         assert "(401): authorization failed" in seen["error"]
         assert "wr0ng" not in json.dumps(seen)
         secret.write_text("s3cret\n")
@@ -393,7 +405,7 @@ def test_a_look_at_influxdb_tells_what_each_mapping_lacks(filled: str) -> None:
         "node.cpu_usage": {"measurement": "nodes", "field": "used"},
         "workload.nonsense": {"measurement": "pod", "field": "mem"},
     }
-    found = probe(_influx(filled, series=series), Catalogue.shipped(), at(240))
+    found = probe(_influx(filled, series=series), TemplateCatalogue.shipped(), at(240))
     assert found["reachable"]
     assert found["version"].startswith("1.")
     assert found["oldest"] == "2026-11-01T00:00:00Z"
@@ -403,7 +415,7 @@ def test_a_look_at_influxdb_tells_what_each_mapping_lacks(filled: str) -> None:
     assert templates["workload.disk_usage"]["missing"] == "dsk"
     assert (templates["node.cpu_usage"]["missing"], templates["node.cpu_usage"]["similar"][0]) == ("nodes", "node")
     assert "there is no template workload.nonsense" in templates["workload.nonsense"]["detail"]
-    renamed = probe(_influx(filled, labels={"pod": "pod"}), Catalogue.shipped(), at(240))
+    renamed = probe(_influx(filled, labels={"pod": "pod"}), TemplateCatalogue.shipped(), at(240))
     tag = {each["template"]: each for each in renamed["templates"]}["workload.mem_usage"]
     assert (tag["missing"], tag["similar"][0]) == ("pod", "pod_name")
 
@@ -411,19 +423,52 @@ def test_a_look_at_influxdb_tells_what_each_mapping_lacks(filled: str) -> None:
 def test_a_look_at_parquet_tells_series_forecasts_and_what_is_neither(tmp_path: Path) -> None:
     """How many files of each, since when and until when, and which column the others lack."""
     directory = _directory(tmp_path)
-    assert probe(directory, Catalogue.shipped(), at(0)) | {"files": 0, "reachable": True} == probe(
-        directory, Catalogue.shipped(), at(0)
+    assert probe(directory, TemplateCatalogue.shipped(), at(0)) | {"files": 0, "reachable": True} == probe(
+        directory, TemplateCatalogue.shipped(), at(0)
     )
     pyarrow.parquet.write_table(pa.table({"ds": [at(0)], "value": [1.0]}), tmp_path / "neither.parquet")
-    found = probe(directory, Catalogue.shipped(), at(0))
+    found = probe(directory, TemplateCatalogue.shipped(), at(0))
     assert (found["missing"], found["similar"]) == ("unique_id", ["ds", "value"])
     pyarrow.parquet.write_table(_table(range(60), 0.0), tmp_path / "series.parquet")
     pyarrow.parquet.write_table(pa.table({"ds": [at(0)], "y": [1.0]}), tmp_path / "forecast.parquet")
-    found = probe(directory, Catalogue.shipped(), at(0))
+    found = probe(directory, TemplateCatalogue.shipped(), at(0))
     assert (found["files"], found["series"], found["forecasts"]) == (3, 1, 1)
     assert (found["oldest"], found["newest"]) == ("2026-11-01T00:00:00Z", "2026-11-01T00:59:00Z")
     assert "detail" not in found
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
-    broken = probe(directory, Catalogue.shipped(), at(0))
+    broken = probe(directory, TemplateCatalogue.shipped(), at(0))
     assert broken["reachable"] is False
     assert "broken.parquet cannot be read as Parquet" in broken["error"]
+
+
+# -- units and current values ----------------------------------------------------------------------------------------------
+def _current(servers: Sequence[Datasource], entity: str, metric: str, minute: float, **more: Any) -> CurrentValues:
+    clients = DatasourceClients(lambda _: None)
+    try:
+        resolver = Resolver(GraphStore(documents()), IRIS, servers)
+        return Values(resolver, clients, clock=lambda: at(minute)).fetch([entity], [metric], **more)
+    finally:
+        clients.close()
+
+
+def test_an_influxdb_converts_and_has_current_values(filled: str) -> None:
+    """The factor stands in the query, beside the scale of the field; the newest whole step is the current value."""
+    kilo = _values(_fetch([_influx(filled)], CHECKOUT, "mem_usage", end=at(30), unit="kB"))
+    assert kilo[at(5)] == pytest.approx(1.003)
+    energy = _fetch([_influx(filled)], CHECKOUT, "energy_joules", start=at(10), end=at(20), unit="kJ")
+    assert list(_values(energy).values()) == pytest.approx([0.01] * 3)
+    assert energy.unit == "kJ"
+    found = _current([_influx(filled)], CHECKOUT, "cpu_usage", 22, unit=["millicores"])
+    assert [(each.value, each.unit, each.time) for each in found.values] == [(pytest.approx(500), "{millicpu}", at(20))]
+    later = _current([_influx(filled)], CHECKOUT, "mem_usage", 900)
+    assert [str(error) for _, error in later.missing] == ["datasource elsewhere has no current sample of it"]
+
+
+def test_parquet_converts_and_has_current_values(tmp_path: Path) -> None:
+    """SQL with the factor, which DuckDB would run, and the newest whole step."""
+    pyarrow.parquet.write_table(_table(range(61), 1000.0), tmp_path / "a.parquet")
+    series = _fetch([_directory(tmp_path)], LEDGER, "mem_usage", unit="KiB")
+    assert _values(series)[at(5)] == pytest.approx(1003 / 1024)
+    assert " * 0.0009765625 AS " in series.queries[0].query
+    found = _current([_directory(tmp_path)], LEDGER, "mem_usage", 58, unit=["kB"])
+    assert [(each.value, each.time, each.age) for each in found.values] == [(pytest.approx(1.053), at(55), 180.0)]

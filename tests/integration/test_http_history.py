@@ -12,16 +12,16 @@ import httpx
 import pyarrow as pa
 import pytest
 
-import kg
-from kg.errors import InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable
-from kg.jsonld import lines
-from kg.store.protocol import GraphWrite
+import drumlin
+from drumlin.kg.errors import InvalidInput, MetricMissing, ResourceNotFound, SourceUnavailable
+from drumlin.kg.rdf.jsonld import lines
+from drumlin.kg.store.protocol import GraphWrite
 from tests.integration.conftest import RealPrometheus, at
-from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, documents
+from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, checkout_cpu, checkout_cpu_by_rate, documents
 from tests.service.conftest import Service, drumlin_asks, serving
 
 WINDOW = {"start": at(5).isoformat(), "end": at(235).isoformat(), "step": "5m"}
-EXPECTED = [0.5 if minute <= 120 else 0.25 for minute in range(5, 240, 5)]
+EXPECTED = checkout_cpu()
 
 
 @pytest.fixture(scope="module")
@@ -35,21 +35,21 @@ def service(prometheus: RealPrometheus, tmp_path_factory: pytest.TempPathFactory
     )
     with (
         serving("--store", str(directory / "store"), "--config", str(config)) as running,
-        kg.connect(running.url) as client,
+        drumlin.connect(running.url) as client,
     ):
-        writes = [GraphWrite(str(each["id"]), lines(each), "test") for each in documents()]
+        writes = [GraphWrite.of(str(each["id"]), lines(each), "test") for each in documents()]
         client.apply(writes, atomic=True)
         yield running
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[kg.Client]:
+def client(service: Service) -> Iterator[drumlin.Client]:
     """A client of the service."""
-    with kg.connect(service.url) as connected:
+    with drumlin.connect(service.url) as connected:
         yield connected
 
 
-def test_the_clients_table_is_the_hand_computed_series(client: kg.Client) -> None:
+def test_the_clients_table_is_the_hand_computed_series(client: drumlin.Client) -> None:
     """Two pods with disjoint lives, one of them deleted, give one series over HTTP, with unit, coverage and query."""
     series = client.history(CHECKOUT, "cpu_usage", **WINDOW)
     table = series.to_arrow()
@@ -64,7 +64,35 @@ def test_the_clients_table_is_the_hand_computed_series(client: kg.Client) -> Non
     assert series.to_polars().height == len(EXPECTED)
 
 
-def test_a_gap_is_reported_over_http(client: kg.Client) -> None:
+def test_the_selector_is_chosen_and_told(client: drumlin.Client, service: Service) -> None:
+    """By pattern a namesake's pod is in the sum, with a warning; JSON, client and command line say what picked the series when."""
+    span = {"start": at(5).isoformat(), "end": at(60).isoformat(), "step": "5m"}
+    exact = client.history(CHECKOUT, "cpu_usage", **span)
+    pattern = client.history(CHECKOUT, "cpu_usage", selector="pattern", **span)
+    resolved = client.resolve(CHECKOUT, "cpu_usage", selector="pattern", start=span["start"], end=span["end"])
+    before = client.history(CHECKOUT, "cpu_usage", start=at(-60).isoformat(), end=at(60).isoformat(), step="5m")
+
+    assert exact.to_arrow()["y"].to_pylist() == pytest.approx(EXPECTED[:12])
+    # The namesake's first window lacks the scrape before it.
+    assert pattern.to_arrow()["y"].to_pylist()[1:] == pytest.approx([10.5] * 11)
+    assert [each["selector"] for each in exact.intervals[CHECKOUT, "cpu_usage"]] == ["exact"]
+    assert [each["selector"] for each in pattern.intervals[CHECKOUT, "cpu_usage"]] == ["pattern"]
+    assert "no owner labels of prometheus-main" in pattern.warnings[0]
+    assert resolved["selector"] == resolved["intervals"][0]["selector"] == "pattern"
+    assert [each["selector"] for each in before.intervals[CHECKOUT, "cpu_usage"]] == ["pattern", "exact"]
+    with pytest.raises(InvalidInput):
+        client.resolve(CHECKOUT, "cpu_usage", selector="all")
+
+    options = ("--start", at(5).isoformat(), "--end", at(60).isoformat(), "--step", "5m", "-u", service.url)
+    told = drumlin_asks("history", CHECKOUT, "cpu_usage", "--selector", "pattern", *options, "-o", "json")
+    document = json.loads(told.stdout)
+    assert document["series"][0]["intervals"] == pattern.intervals[CHECKOUT, "cpu_usage"]
+    assert document["series"][0]["coverage"] == 1.0
+    assert f"note: {CHECKOUT} cpu_usage is picked by pattern" in " ".join(told.stderr.split())
+    assert drumlin_asks("history", CHECKOUT, "cpu_usage", "--selector", "some", *options).returncode == 2
+
+
+def test_a_gap_is_reported_over_http(client: drumlin.Client) -> None:
     """An hour without scrapes is null in the table, counted in coverage and listed as a gap."""
     series = client.history(LEDGER, "mem_usage", **WINDOW)
     assert 0.7 < series.coverage[LEDGER, "mem_usage"] < 0.8
@@ -95,7 +123,7 @@ def test_every_format_holds_the_same_series(service: Service) -> None:
     assert refused.status_code == 406
 
 
-def test_part_of_many_failing_is_told_for_each(client: kg.Client) -> None:
+def test_part_of_many_failing_is_told_for_each(client: drumlin.Client) -> None:
     """What can be had comes; what cannot is listed with its reason, never left out in silence."""
     series = client.history([CHECKOUT, LEDGER], ["cpu_usage"], **WINDOW)
     assert set(series.coverage) == {(CHECKOUT, "cpu_usage")}
@@ -104,7 +132,7 @@ def test_part_of_many_failing_is_told_for_each(client: kg.Client) -> None:
     assert any(LEDGER in warning for warning in series.warnings)
 
 
-def test_what_is_missing_is_an_error_not_an_empty_answer(client: kg.Client, service: Service) -> None:
+def test_what_is_missing_is_an_error_not_an_empty_answer(client: drumlin.Client, service: Service) -> None:
     """A renamed label and an absent metric are MetricMissing (404), naming what is missing, on HTTP and on the command line."""
     with pytest.raises(MetricMissing, match="pod"):
         client.history(LEDGER, "disk_usage", **WINDOW)
@@ -116,7 +144,7 @@ def test_what_is_missing_is_an_error_not_an_empty_answer(client: kg.Client, serv
     assert "container_network_transmit_bytes_total" in answer.stderr
 
 
-def test_a_datasource_that_is_down_is_named(client: kg.Client) -> None:
+def test_a_datasource_that_is_down_is_named(client: drumlin.Client) -> None:
     """Nobody answering gives 502 that names the datasource and the query, and says what to do."""
     with pytest.raises(SourceUnavailable, match="down") as failed:
         client.history(CHECKOUT, "cpu_usage", datasource="down", **WINDOW)
@@ -134,7 +162,9 @@ def test_a_datasource_that_is_down_is_named(client: kg.Client) -> None:
         ({"last": "1h", "datasource": "nope"}, ResourceNotFound),
     ],
 )
-def test_a_window_that_cannot_be_is_refused(client: kg.Client, window: dict[str, str], error: type[Exception]) -> None:
+def test_a_window_that_cannot_be_is_refused(
+    client: drumlin.Client, window: dict[str, str], error: type[Exception]
+) -> None:
     """Unreadable times, times without a zone, empty windows and unknown datasources are precise errors."""
     with pytest.raises(error):
         client.history(CHECKOUT, "cpu_usage", **window)
@@ -144,7 +174,7 @@ def test_the_asynchronous_client_fetches_too(service: Service) -> None:
     """AsyncWorkload.history gives the same table."""
 
     async def fetch() -> list[float]:
-        async with kg.connect_async(service.url) as client:
+        async with drumlin.connect_async(service.url) as client:
             workload = await client.workload(CHECKOUT)
             series = await client.history(workload.id, "cpu_usage", **WINDOW)
             return list(series.to_arrow()["y"].to_pylist())
@@ -152,14 +182,14 @@ def test_the_asynchronous_client_fetches_too(service: Service) -> None:
     assert asyncio.run(fetch()) == pytest.approx(EXPECTED)
 
 
-def test_the_curl_line_runs_as_it_is(client: kg.Client) -> None:
-    """What resolve prints gives the very same values when a shell runs it."""
+def test_the_curl_line_runs_as_it_is(client: drumlin.Client) -> None:
+    """What resolve prints gives the same values when a shell runs it, but for what Prometheus extrapolates where pods begin and end."""
     import subprocess
 
     resolution = client.resolve(CHECKOUT, "cpu_usage", **WINDOW)
     done = subprocess.run(resolution["curl"], shell=True, capture_output=True, check=True)
     (result,) = json.loads(done.stdout)["data"]["result"]
-    assert [float(value) for _, value in result["values"]] == pytest.approx(EXPECTED)
+    assert [float(value) for _, value in result["values"]] == pytest.approx(checkout_cpu_by_rate())
 
 
 def test_the_command_line_prints_series(service: Service) -> None:

@@ -10,21 +10,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-import kg
-from kg.client.incoming import file_of
-from kg.client.problems import raise_for_problem
-from kg.client.series import Series
-from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
-from kg.jsonld import lines
-from kg.store.protocol import GraphWrite
-from kg.telemetry import history, wire
+import drumlin
+from drumlin.kg.client.download import file_of
+from drumlin.kg.client.problems import raise_for_problem
+from drumlin.kg.client.series import Series
+from drumlin.kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, TooLarge
+from drumlin.kg.rdf.jsonld import lines
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry import history, wire
 from tests.integration.conftest import RealPrometheus, at
-from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, documents
+from tests.integration.test_prometheus_history import (
+    CHECKOUT,
+    LEDGER,
+    NODE_A,
+    checkout_cpu,
+    checkout_cpu_by_rate,
+    documents,
+)
 from tests.service.conftest import Service, drumlin_asks, serving
 
 WINDOW = {"start": at(5).isoformat(), "end": at(235).isoformat(), "step": "5m"}
@@ -46,16 +54,16 @@ def service(config: Path) -> Iterator[Service]:
     """A service with the workloads of the sample and one real Prometheus."""
     with (
         serving("--store", str(config.parent / "store"), "--config", str(config)) as running,
-        kg.connect(running.url) as client,
+        drumlin.connect(running.url) as client,
     ):
-        client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
+        client.apply([GraphWrite.of(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
         yield running
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[kg.Client]:
+def client(service: Service) -> Iterator[drumlin.Client]:
     """A client of the service."""
-    with kg.connect(service.url) as connected:
+    with drumlin.connect(service.url) as connected:
         yield connected
 
 
@@ -67,11 +75,11 @@ def http(service: Service) -> Iterator[httpx.Client]:
 
 
 def test_every_stream_holds_the_same_rows_and_says_what_is_missing(http: httpx.Client) -> None:
-    """Arrow, Parquet, CSV and NDJSON carry the same series; the one that could not be had is told in each of them."""
+    """Arrow, Parquet, CSV and NDJSON carry the same series; CSV and NDJSON report what is missing on request, in a last line."""
     body = {"entities": [LEDGER, CHECKOUT, "prod/payments/deployment/nope"], "metrics": ["mem_usage"], **WINDOW}
 
-    def posted(form: str) -> bytes:
-        answer = http.post("/history", json=body, params={"format": form})
+    def posted(form: str, *, status: bool = False) -> bytes:
+        answer = http.post("/history", json={**body, "status": status}, params={"format": form})
         assert answer.headers["X-Drumlin-Failures"] == "2"
         return answer.raise_for_status().content
 
@@ -82,13 +90,15 @@ def test_every_stream_holds_the_same_rows_and_says_what_is_missing(http: httpx.C
     footer = json.loads(parquet.metadata.metadata[b"drumlin"])
     assert footer["failures"] == account["failures"]
     assert parquet.read()["y"].to_pylist() == table["y"].to_pylist()
-    text = posted("csv").decode()
-    rows = [line for line in text.splitlines() if not line.startswith("#")]
-    assert len(rows) == POINTS + 1
-    assert "deployment/nope mem_usage is missing" in text.splitlines()[-1]
-    *objects, last = [json.loads(line) for line in posted("ndjson").splitlines()]
-    assert [each["y"] for each in objects] == table["y"].to_pylist()
-    assert last["failures"] == account["failures"]
+    text = posted("csv")
+    assert pyarrow.csv.read_csv(io.BytesIO(text))["y"].to_pylist() == table["y"].to_pylist()
+    rows = posted("ndjson")
+    assert [json.loads(line)["y"] for line in rows.splitlines()] == table["y"].to_pylist()
+    for plain, mark, form in ((text, b"# ", "csv"), (rows, b"", "ndjson")):
+        with_status = posted(form, status=True)
+        assert with_status.startswith(plain)
+        last = json.loads(with_status.removeprefix(plain).removeprefix(mark))
+        assert last == {"failures": account["failures"], "warnings": account["warnings"]}
 
 
 @pytest.mark.parametrize("size", [1, 7, 5_000])
@@ -126,7 +136,7 @@ def test_a_stream_of_many_parts_is_one_table(http: httpx.Client) -> None:
         wire.read(content[:-600])
 
 
-def test_entities_are_selected_by_filter_or_query(client: kg.Client, http: httpx.Client) -> None:
+def test_entities_are_selected_by_filter_or_query(client: drumlin.Client, http: httpx.Client) -> None:
     """All of a class, or what a SPARQL query finds, without naming any."""
     by_type = client.history(type="Deployment", namespace="payments", metrics="mem_usage", **WINDOW)
     query = "PREFIX d: <https://w3id.org/drumlin/ns#> SELECT ?entity WHERE { ?entity a d:Deployment ; d:name 'ledger' }"
@@ -145,7 +155,7 @@ def test_entities_are_selected_by_filter_or_query(client: kg.Client, http: httpx
     )
 
 
-def test_many_are_resolved_in_one_request(client: kg.Client) -> None:
+def test_many_are_resolved_in_one_request(client: drumlin.Client) -> None:
     """Each pair has its line, in order; without metrics, each entity's own."""
     found = client.resolve_many([LEDGER, "prod/payments/deployment/nope", NODE_A], ["mem_usage"], last="1h")
 
@@ -155,12 +165,11 @@ def test_many_are_resolved_in_one_request(client: kg.Client) -> None:
     assert len(client.resolve_many(NODE_A)) >= 7
 
 
-def test_a_query_of_ones_own_sees_the_entity_alone(client: kg.Client, http: httpx.Client) -> None:
+def test_a_query_of_ones_own_sees_the_entity_alone(client: drumlin.Client, http: httpx.Client) -> None:
     """The caller's PromQL runs over exactly the pods of the entity; an attempt to see more is refused."""
-    own = client.history(CHECKOUT, query="sum(rate(container_cpu_usage_seconds_total[5m]))", **WINDOW)
-    template = client.history(CHECKOUT, "cpu_usage", **WINDOW)
+    own = client.history(CHECKOUT, query="sum(rate(container_cpu_usage_seconds_total[359999ms]))", **WINDOW)
 
-    assert own.table["y"].to_pylist() == pytest.approx(template.table["y"].to_pylist())
+    assert own.table["y"].to_pylist() == pytest.approx(checkout_cpu_by_rate())
     params = {"entity": CHECKOUT, "query": "x'} or vector(42) or up{job='x"}
     assert http.get("/resolve", params=params).status_code == 422
     assert (
@@ -170,7 +179,7 @@ def test_a_query_of_ones_own_sees_the_entity_alone(client: kg.Client, http: http
     )
 
 
-def test_explaining_asks_nothing(client: kg.Client) -> None:
+def test_explaining_asks_nothing(client: drumlin.Client) -> None:
     """What would be asked is told with the numbers, also what could not be."""
     found = client.explain([LEDGER, "prod/payments/deployment/nope"], "mem_usage", **WINDOW)
 
@@ -180,7 +189,7 @@ def test_explaining_asks_nothing(client: kg.Client) -> None:
 
 
 def test_fetching_directly_gives_the_same(
-    client: kg.Client, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: drumlin.Client, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service resolves, this process fetches with its own configuration: equal table, coverage and failures."""
     monkeypatch.setenv("DRUMLIN_CONFIG", str(config))
@@ -202,7 +211,7 @@ def test_fetching_directly_gives_the_same(
 
 
 def test_the_asynchronous_client_fetches_files_and_directly_too(
-    client: kg.Client, service: Service, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: drumlin.Client, service: Service, config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same table through the service, directly and in a file, at the same time; what it reads is read in other threads."""
     monkeypatch.setenv("DRUMLIN_CONFIG", str(config))
@@ -213,7 +222,7 @@ def test_the_asynchronous_client_fetches_files_and_directly_too(
         told.append((done, threading.get_ident()))
 
     async def ask() -> tuple[Series, Series]:
-        async with kg.connect_async(service.url) as twin:
+        async with drumlin.connect_async(service.url) as twin:
             through, direct, _ = await asyncio.gather(
                 twin.history(entities, "cpu_usage", progress=note, **WINDOW),
                 twin.history(entities, "cpu_usage", via="direct", **WINDOW),
@@ -233,7 +242,7 @@ def test_the_asynchronous_client_fetches_files_and_directly_too(
     assert threading.get_ident() not in {thread for _, thread in told}
 
 
-def test_series_go_into_the_tools_of_forecasters(client: kg.Client, tmp_path: Path) -> None:
+def test_series_go_into_the_tools_of_forecasters(client: drumlin.Client, tmp_path: Path) -> None:
     """Parquet has the table as it is, Prophet gets naive UTC, a wide table has a column per series at equal times."""
     series = client.history([CHECKOUT, LEDGER], ["cpu_usage", "mem_usage"], **WINDOW)
 
@@ -243,6 +252,13 @@ def test_series_go_into_the_tools_of_forecasters(client: kg.Client, tmp_path: Pa
     assert list(frame.columns) == ["ds", "y"]
     assert frame["ds"].dt.tz is None
     assert str(frame["ds"].iloc[0]) == "2026-11-01 00:05:00"
+    nixtla = series.to_nixtla("mem_usage")
+    assert list(nixtla.columns) == ["unique_id", "ds", "y"]
+    whole = frame["y"].interpolate(limit_area="inside").dropna()
+    assert nixtla[nixtla["unique_id"] == LEDGER]["y"].tolist() == pytest.approx(whole.tolist())
+    assert pandas.tseries.frequencies.to_offset(series.freq) == pandas.Timedelta(seconds=series.step)
+    with pytest.raises(InvalidInput, match="2 metrics"):
+        series.to_nixtla()
     wide = series.wide()
     assert wide.column_names == ["ds", f"{CHECKOUT} cpu_usage", f"{LEDGER} mem_usage"]
     assert (
@@ -252,15 +268,18 @@ def test_series_go_into_the_tools_of_forecasters(client: kg.Client, tmp_path: Pa
         series.to_prophet()
 
 
-def test_files_are_written_as_they_come(client: kg.Client, service: Service, tmp_path: Path) -> None:
+def test_files_are_written_as_they_come(client: drumlin.Client, service: Service, tmp_path: Path) -> None:
     """A file is there when all of it has come, and only then; its suffix says its format."""
     for suffix in ("parquet", "arrow", "csv", "ndjson"):
         sizes: list[int] = []
-        client.save_history(tmp_path / f"x.{suffix}", LEDGER, "mem_usage", progress=sizes.append, **WINDOW)
+        wanted = [LEDGER, "prod/payments/deployment/nope"]
+        failed = client.save_history(tmp_path / f"x.{suffix}", wanted, "mem_usage", progress=sizes.append, **WINDOW)
+        assert [each["unique_id"] for each in failed] == wanted[1:]
         assert sizes == sorted(sizes)
-        assert sizes[-1] == (tmp_path / f"x.{suffix}").stat().st_size
+        assert sizes[-1] >= (tmp_path / f"x.{suffix}").stat().st_size
     assert pyarrow.parquet.read_table(tmp_path / "x.parquet").num_rows == POINTS
     assert pyarrow.csv.read_csv(tmp_path / "x.csv").num_rows == POINTS
+    assert len((tmp_path / "x.ndjson").read_text().splitlines()) == POINTS
     with pytest.raises(ResourceNotFound):
         client.save_history(tmp_path / "y.parquet", "prod/payments/deployment/nope", "mem_usage", **WINDOW)
     with pytest.raises(InvalidInput, match="suffix"):
@@ -299,15 +318,16 @@ def test_json_is_for_small_answers(http: httpx.Client) -> None:
         raise_for_problem(answer)
 
 
-def test_prometheus_api_client_gets_the_same_series(client: kg.Client) -> None:
-    """A resolution gives a configured connection and its arguments, for jobs that use that library already."""
+def test_prometheus_api_client_gets_the_same_series(client: drumlin.Client) -> None:
+    """A resolution gives a configured connection and its arguments, for jobs that use that library already; of pods' edges an estimate."""
     connection, arguments = client.resolve(CHECKOUT, "cpu_usage", **WINDOW).prometheus()
     (found,) = connection.custom_query_range(**arguments)
     ours = client.history(CHECKOUT, "cpu_usage", **WINDOW).table["y"].to_pylist()
-    assert [float(value) for _, value in found["values"]] == pytest.approx(ours)
+    assert [float(value) for _, value in found["values"]] == pytest.approx(checkout_cpu_by_rate())
+    assert ours == pytest.approx(checkout_cpu())  # history asks precisely
 
 
-def test_what_one_query_does_not_have_gives_no_connection(client: kg.Client) -> None:
+def test_what_one_query_does_not_have_gives_no_connection(client: drumlin.Client) -> None:
     """A resolution in parts, and the lines of a log, are refused for that library with what to use instead."""
     resolved = client.resolve(CHECKOUT, "cpu_usage", **WINDOW)
     half = {"query": "up", "start": resolved["start"], "end": resolved["end"]}
@@ -317,7 +337,7 @@ def test_what_one_query_does_not_have_gives_no_connection(client: kg.Client) -> 
         assert refused.value.hint == "use history"
 
 
-def test_a_query_of_ones_own_is_resolved_by_the_client(client: kg.Client) -> None:
+def test_a_query_of_ones_own_is_resolved_by_the_client(client: drumlin.Client) -> None:
     """The client's resolve takes PromQL, limited to the entity like that of history."""
     resolved = client.resolve(CHECKOUT, "promql", query="sum(up)", **WINDOW)
     assert 'pod=~"checkout-86b96c86dc-aaaaa|checkout-86b96c86dc-bbbbb"' in resolved["query"]

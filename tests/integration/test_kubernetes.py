@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from exporters.kubernetes.informer import KubernetesSource, Timing
-from exporters.protocol import Gone, Synced, Upserted
-from kg.errors import InvalidSettings
+from drumlin.exporters.kubernetes.informer import KubernetesSource, Timing
+from drumlin.exporters.protocol import Gone, Synced, Upserted
+from drumlin.kg.errors import InvalidSettings
 from tests.fake_apiserver.clusters import Cluster, fake_cluster, real_cluster, why_no_real_cluster
 from tests.fake_apiserver.following import CONFIG_MAPS, DEPLOYMENTS, FAST, NODES, PODS, Following
 
@@ -89,10 +89,10 @@ def test_same_name_with_a_new_uid_is_an_end_and_a_beginning(cluster: Cluster) ->
         seen.until_synced(PODS)
         cluster.delete(PODS, "db-0")
         second = cluster.create(PODS, "db-0")
-        seen.until(lambda: seen.count("Upserted db-0") == 2)
+        seen.until(lambda: seen.uid("db-0") == second["metadata"]["uid"])
 
     assert [each.manifest.metadata.uid for each in seen.gone()] == [first["metadata"]["uid"]]
-    assert seen.known(PODS)["default", "db-0"].metadata.uid == second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
 
 
 def test_an_object_that_leaves_the_selection_is_gone(cluster: Cluster) -> None:

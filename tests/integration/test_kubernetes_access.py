@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import shutil
+import socket
 import ssl
 import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import structlog
 
-from exporters.kubernetes.access import Access, ApiRefused, StreamBroken, StreamSilent
-from exporters.kubernetes.informer import KubernetesSource
-from kg.errors import SourceUnavailable
+from drumlin.exporters.kubernetes.access import ApiRefused, ApiServer, StreamBroken, StreamSilent
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.kg.errors import SourceUnavailable
 from tests.fake_apiserver import FakeApiServer, Fault
 from tests.fake_apiserver.clusters import access_to
 from tests.fake_apiserver.following import FAST, PODS, Following
+from tests.listening import listening
 
 
 @pytest.fixture
@@ -76,7 +84,7 @@ def test_a_kubeconfigs_current_context_is_used(fake: FakeApiServer, tmp_path: Pa
     """Without a context the kubeconfig's current one names the server and the token."""
     fake.token = "abc"
     file = kubeconfig(tmp_path, {"here": fake.url, "there": "https://192.0.2.1"}, {"token": "abc"})
-    access = Access.connect(kubeconfig=file)
+    access = ApiServer.connect(kubeconfig=file)
 
     assert access.server == fake.url
     assert json.loads(access.get("/version"))["major"] == "1"
@@ -86,7 +94,7 @@ def test_a_named_context_is_used(fake: FakeApiServer, tmp_path: Path) -> None:
     """A context that is named wins over the current one."""
     file = kubeconfig(tmp_path, {"there": "https://192.0.2.1", "here": fake.url}, {"token": "abc"})
 
-    assert Access.connect("here", file).server == fake.url
+    assert ApiServer.connect("here", file).server == fake.url
 
 
 _UNUSABLE = (
@@ -115,18 +123,110 @@ def test_an_unusable_kubeconfig_is_named_as_such(tmp_path: Path, content: str | 
     if content is not None:
         file.write_text(content, encoding="utf-8")
     with pytest.raises(SourceUnavailable) as caught:
-        Access.connect(kubeconfig=str(file))
+        ApiServer.connect(kubeconfig=str(file))
 
     assert caught.value.hint
     assert "canary" not in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
+def test_a_broken_kubeconfig_is_named_with_its_place(tmp_path: Path) -> None:
+    """YAML that breaks off is named by file, line and column, and not quoted."""
+    file = tmp_path / "broken"
+    file.write_text("apiVersion: v1\nusers:\n  - name: canary\n bad: [\n", encoding="utf-8")
+    with pytest.raises(SourceUnavailable, match=rf"{file}, line 4, column \d+ is not YAML") as caught:
+        ApiServer.connect(kubeconfig=str(file))
+    assert "canary" not in str(caught.value)
+
+
+def test_missing_paths_are_named(fake: FakeApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A KUBECONFIG that names what is not there says which path; of several, those that exist are read."""
+    missing = str(tmp_path / "missing")
+    monkeypatch.setenv("KUBECONFIG", missing)
+    with pytest.raises(SourceUnavailable, match=f"KUBECONFIG is {missing}, which does not exist"):
+        ApiServer.connect()
+    file = kubeconfig(tmp_path, {"here": fake.url}, {"token": "abc"})
+    monkeypatch.setenv("KUBECONFIG", f"{missing}{os.pathsep}{file}")
+    assert ApiServer.connect().server == fake.url
+    with pytest.raises(SourceUnavailable, match="the kubeconfig is /nowhere, which does not exist"):
+        ApiServer.connect(kubeconfig="/nowhere")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "user", "said"),
+    [
+        ({"certificate-authority": "/nowhere/ca.crt"}, {"token": "a"}, "File does not exist: /nowhere/ca.crt"),
+        ({"certificate-authority-data": "canary!"}, {"token": "a"}, "certificate data that is not base64"),
+        (
+            {"certificate-authority-data": "Y2FuYXJ5"},
+            {"token": "a"},
+            "CA certificate (certificate-authority) is not a PEM",
+        ),
+        ({}, {"client-certificate-data": "Y2FuYXJ5", "client-key-data": "Y2FuYXJ5"}, "client certificate and key"),
+        ({}, {"tokenFile": "/nowhere/token"}, "/nowhere/token cannot be read: No such file"),
+        ({"server": "canary.example:6443"}, {"token": "a"}, "has no server that begins with https://"),
+    ],
+)
+def test_what_a_kubeconfig_leads_to_is_checked_at_the_start(
+    tmp_path: Path, cluster: dict[str, str], user: dict[str, object], said: str
+) -> None:
+    """Certificates, keys and files that no connection could use are named, before any request, and not quoted."""
+    file = Path(kubeconfig(tmp_path, {"here": "https://192.0.2.1"}, user))
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["clusters"][0]["cluster"] |= cluster
+    file.write_text(json.dumps(config), encoding="utf-8")
+    with pytest.raises(SourceUnavailable) as caught:
+        ApiServer.connect(kubeconfig=str(file))
+
+    assert said in str(caught.value)
+    assert caught.value.hint
+    assert "canary" not in str(caught.value)
+
+
+def test_a_context_must_name_what_there_is(fake: FakeApiServer, tmp_path: Path) -> None:
+    """A user or cluster that the kubeconfig does not have is an error; a context without any user is a warning, as for a local proxy."""
+    file = Path(kubeconfig(tmp_path, {"here": fake.url}, {"token": "abc"}))
+    config = json.loads(file.read_text(encoding="utf-8"))
+    for context, said in (
+        ({"cluster": "here", "user": "you"}, "names the user 'you', which"),
+        ({"cluster": "there", "user": "me"}, "names the cluster 'there', which"),
+    ):
+        file.write_text(json.dumps(config | {"contexts": [{"name": "here", "context": context}]}), encoding="utf-8")
+        with pytest.raises(SourceUnavailable, match=said):
+            ApiServer.connect(kubeconfig=str(file))
+    file.write_text(
+        json.dumps(config | {"contexts": [{"name": "here", "context": {"cluster": "here"}}]}), encoding="utf-8"
+    )
+    with structlog.testing.capture_logs() as logs:
+        assert ApiServer.connect(kubeconfig=str(file)).get("/version")
+    assert [each["event"] for each in logs] == ["context_without_user"]
+    assert "authorization" not in fake.requests[0].headers
+
+
+def test_a_dead_proxy_is_called_the_proxy(tmp_path: Path) -> None:
+    """What does not answer is named: the proxy, without its password, and not the API server behind it."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        proxy = f"127.0.0.1:{nobody.getsockname()[1]}"
+        file = Path(kubeconfig(tmp_path, {"here": "https://192.0.2.1"}, {"token": "abc"}))
+        config = json.loads(file.read_text(encoding="utf-8"))
+        config["clusters"][0]["cluster"]["proxy-url"] = f"http://me:secret@{proxy}"
+        file.write_text(json.dumps(config), encoding="utf-8")
+        with pytest.raises(SourceUnavailable) as caught:
+            ApiServer.connect(kubeconfig=str(file)).get("/version")
+
+    assert f"the proxy http://{proxy} on the way to https://192.0.2.1 cannot be used: nobody listens" in str(
+        caught.value
+    )
+    assert "secret" not in str(caught.value)
+    assert "HTTPS_PROXY" in str(caught.value.hint)
+
+
 def test_an_unknown_context_is_refused(fake: FakeApiServer, tmp_path: Path) -> None:
     """A context that the kubeconfig does not hold is named in the error."""
     file = kubeconfig(tmp_path, {"here": fake.url}, {"token": "abc"})
     with pytest.raises(SourceUnavailable, match="elsewhere") as caught:
-        Access.connect("elsewhere", file)
+        ApiServer.connect("elsewhere", file)
     assert "kubectl config get-contexts" in str(caught.value.hint)
 
 
@@ -143,7 +243,7 @@ def test_inside_a_cluster_the_service_account_is_used(
     monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_TOKEN_FILENAME", str(token))
     monkeypatch.setattr("kubernetes.config.incluster_config.SERVICE_CERT_FILENAME", str(secure.ca_file))
 
-    assert Access.connect().get("/version")
+    assert ApiServer.connect().get("/version")
 
 
 # -- credentials ----------------------------------------------------------------------------------------------------------------
@@ -154,7 +254,7 @@ def test_a_rotated_token_file_is_read_again(fake: FakeApiServer, tmp_path: Path)
     fake.token = "old"
     token = tmp_path / "token"
     token.write_text("old", encoding="utf-8")
-    access = Access.connect(kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, {"tokenFile": str(token)}))
+    access = ApiServer.connect(kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, {"tokenFile": str(token)}))
     assert access.get("/version")
     fake.token = "new"
     token.write_text("new", encoding="utf-8")
@@ -163,25 +263,199 @@ def test_a_rotated_token_file_is_read_again(fake: FakeApiServer, tmp_path: Path)
     assert len(fake.requests) == 3
 
 
-def test_an_exec_plugin_is_run_again(fake: FakeApiServer, tmp_path: Path) -> None:
+V1 = "client.authentication.k8s.io/v1"
+
+
+class ExecPlugin:
+    """A plugin that prints what stands in a file; without the file it fails and says so on stderr."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.made = directory / "made"
+        self.log = directory / "runs"
+        self.script = directory / "plugin.py"
+        self.script.write_text(
+            "import pathlib, sys\n"
+            f"made, log = pathlib.Path({str(self.made)!r}), pathlib.Path({str(self.log)!r})\n"
+            "log.open('a').write('run\\n')\n"
+            "if not made.exists(): sys.exit('the session has expired: sign in')\n"
+            "print(made.read_text())\n",
+            encoding="utf-8",
+        )
+
+    def gives(self, token: str | None, *, version: str = V1, **status: str) -> None:
+        """Have it print a token from now on, or fail."""
+        if token is None:
+            self.made.unlink()
+            return
+        answer = {"apiVersion": version, "kind": "ExecCredential", "status": {"token": token, **status}}
+        self.made.write_text(json.dumps(answer), encoding="utf-8")
+
+    @property
+    def runs(self) -> int:
+        """How often it was run."""
+        return self.log.read_text(encoding="utf-8").count("run") if self.log.exists() else 0
+
+    def access(self, fake: FakeApiServer, **more: object) -> ApiServer:
+        """Connect with a kubeconfig whose user has this plugin."""
+        settings = {"apiVersion": V1, "command": sys.executable, "args": [str(self.script)], **more}
+        return ApiServer.connect(kubeconfig=kubeconfig(self.directory, {"here": fake.url}, {"exec": settings}))
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExecPlugin:
+    """An exec plugin; what it fails to give is asked for again at once."""
+    monkeypatch.setattr("drumlin.exporters.kubernetes.access.RENEW_SECONDS", 0.0)
+    return ExecPlugin(tmp_path)
+
+
+def test_an_exec_plugin_is_run_again(fake: FakeApiServer, plugin: ExecPlugin) -> None:
     """airflow#61737: a token that a plugin made is made anew when the server refuses it."""
-    made, plugin = tmp_path / "made", tmp_path / "plugin.py"
-    plugin.write_text(
-        "import json, sys, pathlib\n"
-        f"token = pathlib.Path({str(made)!r}).read_text()\n"
-        'json.dump({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
-        ' "status": {"token": token}}, sys.stdout)\n',
-        encoding="utf-8",
-    )
-    run = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
     fake.token = "old"
-    made.write_text("old", encoding="utf-8")
-    access = Access.connect(kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, {"exec": run}))
+    plugin.gives("old")
+    access = plugin.access(fake)
     assert access.get("/version")
     fake.token = "new"
-    made.write_text("new", encoding="utf-8")
+    plugin.gives("new")
 
     assert access.get("/version")
+
+
+def test_a_plugin_that_fails_once_is_asked_again(fake: FakeApiServer, plugin: ExecPlugin) -> None:
+    """An expired token is never replaced by none: the plugin's message is the error, and once it works the next request does."""
+    fake.token = "old"
+    plugin.gives("old", expirationTimestamp="2026-01-01T00:00:00Z")
+    access = plugin.access(fake)
+    plugin.gives(None)
+    before = len(fake.requests)
+    with pytest.raises(SourceUnavailable, match="the session has expired: sign in") as caught:
+        access.get("/version")
+    assert "run it in a shell" in str(caught.value.hint)
+    assert len(fake.requests) == before  # nothing was asked as nobody
+    plugin.gives("old", expirationTimestamp="2036-01-01T00:00:00Z")
+
+    assert access.get("/version")
+
+
+def test_a_plugin_that_fails_before_the_token_ends_changes_nothing(fake: FakeApiServer, plugin: ExecPlugin) -> None:
+    """A token is renewed some minutes early; if that fails, the one that is still valid is used."""
+    fake.token = "old"
+    soon = (datetime.now(UTC) + timedelta(minutes=2)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    plugin.gives("old", expirationTimestamp=soon)
+    access = plugin.access(fake)
+    plugin.gives(None)
+
+    assert access.get("/version")
+    assert plugin.runs == 2
+
+
+def test_a_failing_plugin_is_not_run_for_each_kind(
+    fake: FakeApiServer, plugin: ExecPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty kinds that are refused at once run the plugin once, and all learn why it failed."""
+    fake.token = "old"
+    plugin.gives("old")
+    access = plugin.access(fake)
+    assert access.get("/version")
+    monkeypatch.setattr("drumlin.exporters.kubernetes.access.RENEW_SECONDS", 60.0)
+    fake.token = "new"
+    plugin.gives(None)
+    for _ in range(5):
+        with pytest.raises(SourceUnavailable, match="sign in"):
+            access.get("/version")
+
+    assert plugin.runs == 2
+
+
+def test_a_sudden_403_reloads_the_credentials(fake: FakeApiServer, plugin: ExecPlugin) -> None:
+    """A server that takes an ended session for a stranger says 403: for what was served before the credentials are reloaded."""
+    plugin.gives("old")
+    access = plugin.access(fake)
+    assert access.get("/api/v1/pods")
+    fake.faults.inject(Fault("refuse", status=403))
+    assert access.get("/api/v1/pods")
+    assert plugin.runs == 2
+    fake.forbidden.add("nodes")
+    with pytest.raises(ApiRefused, match="403"):
+        access.get("/api/v1/nodes")
+
+    assert plugin.runs == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"command": "no-such-plugin"}, "'no-such-plugin' is not installed"),
+        ({"command": "no-such-plugin", "installHint": "get it there"}, "is not installed"),
+        ({"apiVersion": "client.authentication.k8s.io/v1alpha1"}, "which does not exist any more"),
+        (
+            {"apiVersion": "client.authentication.k8s.io/v1beta1"},
+            "speaks client.authentication.k8s.io/v1, the kubeconfig asks for",
+        ),
+        ({"command": ""}, "has no command"),
+        ({"interactiveMode": "Always"}, "wants to ask questions"),
+        ({"args": ["-c", "print('canary')"]}, "printed what is not an ExecCredential"),
+        ({"args": ["-c", f'print(\'{{"apiVersion": "{V1}"}}\')']}, "printed neither a token nor"),
+    ],
+)
+def test_a_plugin_that_cannot_work_ends_the_start(
+    fake: FakeApiServer, plugin: ExecPlugin, settings: dict[str, object], said: str
+) -> None:
+    """Missing, of another version or without an answer: the error names the plugin and what to do, before any request."""
+    plugin.gives("token")
+    with pytest.raises(SourceUnavailable) as caught:
+        plugin.access(fake, **settings)
+
+    assert said in str(caught.value)
+    assert caught.value.hint == settings.get("installHint", caught.value.hint)
+    assert caught.value.hint
+    assert "canary" not in str(caught.value)
+    assert not fake.requests
+
+
+def test_a_plugin_that_waits_for_somebody_is_given_up(
+    fake: FakeApiServer, plugin: ExecPlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin that never ends cannot hold up the service."""
+    monkeypatch.setattr("drumlin.exporters.kubernetes.exec_plugin.TIMEOUT_SECONDS", 0.1)
+    with pytest.raises(SourceUnavailable, match=r"gave nothing within 0\.1 s"):
+        plugin.access(fake, args=["-c", "import time; time.sleep(60)"])
+
+
+def test_a_user_with_a_password_is_sent_as_kubectl_does(fake: FakeApiServer, tmp_path: Path) -> None:
+    """User name and password go as basic authentication; a server that takes none says 401."""
+    access = ApiServer.connect(
+        kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, {"username": "me", "password": "secret"})
+    )
+    assert access.get("/version")
+    assert fake.requests[0].headers["authorization"] == f"Basic {base64.b64encode(b'me:secret').decode()}"
+    fake.token = "x"
+    with pytest.raises(ApiRefused, match="401"):
+        access.get("/version")
+
+
+def test_impersonation_is_sent(fake: FakeApiServer, tmp_path: Path) -> None:
+    """What a user acts as is what it reads as: ``as``, its groups, uid and extra fields go with every request."""
+    user = {
+        "token": "abc",
+        "as": "viewer",
+        "as-uid": "7",
+        "as-groups": ["a", "b"],
+        "as-user-extra": {"scopes": ["x", "y"]},
+    }
+    assert ApiServer.connect(kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, user)).get("/version")
+    headers = fake.requests[0].headers
+
+    assert (headers["impersonate-user"], headers["impersonate-uid"]) == ("viewer", "7")
+    assert headers.get_all("impersonate-group") == ["a", "b"]
+    assert headers.get_all("impersonate-extra-scopes") == ["x", "y"]
+    assert headers["authorization"] == "Bearer abc"
+
+
+def test_groups_without_a_user_are_refused(fake: FakeApiServer, tmp_path: Path) -> None:
+    """Groups to act in without a user to act as are an error, as for kubectl, not the full rights of the user."""
+    with pytest.raises(SourceUnavailable, match="without as"):
+        ApiServer.connect(kubeconfig=kubeconfig(tmp_path, {"here": fake.url}, {"token": "a", "as-groups": ["b"]}))
 
 
 def test_many_threads_that_are_refused_reload_once(fake: FakeApiServer) -> None:
@@ -194,7 +468,7 @@ def test_many_threads_that_are_refused_reload_once(fake: FakeApiServer) -> None:
         configuration.api_key["BearerToken"] = f"Bearer {'new' if len(loads) > 1 else 'old'}"
 
     fake.token = "new"
-    access = Access(load)
+    access = ApiServer(load)
     threads = [threading.Thread(target=access.get, args=["/version"]) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -291,6 +565,41 @@ def test_a_certificate_is_checked(secure: Secure) -> None:
 
     assert "certificate" in str(caught.value.hint)
     assert not secure.fake.requests
+
+
+def test_plain_http_to_a_tls_port_shows_the_servers_words() -> None:
+    """An API server says so itself, in an answer without any header; the hint is the scheme."""
+
+    class TlsPort(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with listening(ThreadingHTTPServer(("127.0.0.1", 0), TlsPort)) as server, pytest.raises(ApiRefused) as caught:
+        access_to(f"http://127.0.0.1:{server.server_address[1]}").get("/version")
+
+    assert "answered 400: Client sent an HTTP request to an HTTPS server." in str(caught.value)
+    assert caught.value.hint == "write https:// before the server's address"
+
+
+def test_an_unchecked_certificate_is_logged_once_and_not_beside_the_log(
+    secure: Secure, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """Without a check of the certificate there is one event in the log, and no warning of a library at each request."""
+    file = Path(kubeconfig(tmp_path, {"here": secure.fake.url}, {"token": "abc"}))
+    config = json.loads(file.read_text(encoding="utf-8"))
+    config["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = True
+    file.write_text(json.dumps(config), encoding="utf-8")
+    with warnings.catch_warnings(), structlog.testing.capture_logs() as logs:
+        warnings.simplefilter("always")
+        access = ApiServer.connect(kubeconfig=str(file))
+        for _ in range(2):
+            assert access.get("/version")
+
+    assert [each["event"] for each in logs] == ["certificate_unchecked"]
+    assert not recwarn.list
 
 
 def test_a_stop_takes_effect_at_once_over_tls(secure: Secure) -> None:

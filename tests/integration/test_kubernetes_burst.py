@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from exporters.kubernetes.informer import KubernetesSource
-from exporters.kubernetes.kinds import KINDS
-from exporters.pipeline import Pipeline
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.exporters.pipeline.pipeline import Pipeline
 from tests.fake_apiserver.clusters import fake_cluster
 from tests.fake_apiserver.following import FAST
 from tests.fake_apiserver.state import Json

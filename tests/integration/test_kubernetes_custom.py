@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from exporters.kubernetes.informer import KubernetesSource
-from exporters.protocol import Aside
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.protocol import KindUnavailable
 from tests.fake_apiserver.clusters import fake_cluster
 from tests.fake_apiserver.following import FAST, PODS, Following
 from tests.fake_apiserver.state import Resource
@@ -20,7 +20,7 @@ def test_a_crd_that_is_installed_later_is_picked_up() -> None:
     ):
         assert cluster.fake
         seen.until_synced(PODS)
-        seen.until(lambda: Aside(DOMAINS) in seen.changes)
+        seen.until(lambda: KindUnavailable(DOMAINS) in seen.changes)
         seen.until(lambda: cluster.fake is not None and seen.status(DOMAINS).absent)
         state = cluster.fake.state
         domains = state.register(
@@ -31,5 +31,5 @@ def test_a_crd_that_is_installed_later_is_picked_up() -> None:
         state.create(domains, "", {"metadata": {"name": "bob"}, "status": {"nodeStatuses": [{"status": "Ready"}]}})
         seen.until(lambda: seen.names(DOMAINS) == {"alice", "bob"})
 
-        assert seen.count("Aside Domain") == 1
+        assert seen.count("KindUnavailable Domain") == 1
         assert "never read" not in repr(seen.changes)

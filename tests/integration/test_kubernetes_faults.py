@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from exporters.protocol import Rejected, Upserted
-from kg.errors import SourceUnavailable
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.protocol import Rejected, Upserted
+from drumlin.kg.errors import SourceUnavailable
 from tests.fake_apiserver import FakeApiServer, Fault, Resource
-from tests.fake_apiserver.clusters import Cluster
+from tests.fake_apiserver.clusters import Cluster, access_to
 from tests.fake_apiserver.faults import Action
 from tests.fake_apiserver.following import (
     DEPLOYMENTS,
@@ -45,22 +46,30 @@ def test_a_refusal_is_waited_out(cluster: Cluster, fake: FakeApiServer, status: 
     assert seen.names() == {"web"}
 
 
+def test_a_storage_that_starts_is_waited_for(cluster: Cluster, fake: FakeApiServer) -> None:
+    """429 of a watch cache that is being filled is a wait as long as it asks for, not a relist in pages."""
+    cluster.create(PODS, "web")
+    fake.faults.inject(Fault("reinitialise", times=3))
+    with following(cluster) as seen:
+        seen.until_synced(PODS)
+
+    assert seen.names() == {"web"}
+    assert not any("limit" in each.params for each in fake.requests)
+
+
 @pytest.mark.parametrize("inside", [False, True])
 def test_retry_after_is_honoured(cluster: Cluster, fake: FakeApiServer, *, inside: bool) -> None:
     """A server that names its own wait, in the header or in the Status of an ERROR event, gets it."""
     fake.faults.inject(Fault("error" if inside else "refuse", status=429, retry_after=1, on="watch"))
-    with following(cluster) as seen:
+    with following(cluster, timing=replace(FAST, asked=1.0)) as seen:
         seen.until_synced(PODS)
         times = [each.at for each in fake.requests if each.watch]
 
     assert times[1] - times[0] >= 0.95
 
 
-def test_a_retry_after_without_measure_is_cut(
-    cluster: Cluster, fake: FakeApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_after_without_measure_is_cut(cluster: Cluster, fake: FakeApiServer) -> None:
     """One answer cannot put a kind to sleep for a day."""
-    monkeypatch.setattr("exporters.kubernetes.reflector._LONGEST_ASKED", 0.1)
     fake.faults.inject(Fault("refuse", status=503, retry_after=86_400))
     with following(cluster) as seen:
         seen.until_synced(PODS)
@@ -137,6 +146,30 @@ def test_a_kind_forbidden_while_it_is_watched_keeps_what_is_known(cluster: Clust
         seen.until(lambda: seen.names() == set())
 
 
+def test_a_server_that_starts_and_forbids_everything_blinds_no_kind(cluster: Cluster, fake: FakeApiServer) -> None:
+    """For about a second a new API server has read no roles and answers 403: kinds that were served ask again soon, not in minutes."""
+    patient = replace(FAST, forbidden=(60, 60), forgiven=60)
+    with following(cluster, PODS, NODES, DEPLOYMENTS, timing=patient) as seen:
+        seen.until_synced(PODS, NODES, DEPLOYMENTS)
+        fake.cold = 4
+        restart(fake)
+        cluster.create(PODS, "a")
+        cluster.create(NODES, "b")
+        cluster.create(DEPLOYMENTS, "c")
+        seen.until(lambda: (seen.names(PODS), seen.names(NODES), seen.names(DEPLOYMENTS)) == ({"a"}, {"b"}, {"c"}))
+        assert not any(each.forbidden for each in seen.source.status())
+
+    assert fake.warmed["pods"] == 4
+
+
+def test_a_start_beside_a_server_that_starts_is_no_blindness(cluster: Cluster, fake: FakeApiServer) -> None:
+    """As long as nothing at all has been served, a kind that is forbidden is asked for again soon."""
+    fake.cold = 3
+    restart(fake)
+    with following(cluster, PODS, NODES, timing=replace(FAST, forbidden=(60, 60))) as seen:
+        seen.until(lambda: "Synced Pod" in seen.told() or "Synced Node" in seen.told())
+
+
 def test_a_kind_that_is_not_installed_is_found_when_it_comes(cluster: Cluster, fake: FakeApiServer) -> None:
     """404 text/plain is an absent CRD; it is looked for again."""
     with following(cluster, DOMAINS, PODS) as seen:
@@ -144,10 +177,68 @@ def test_a_kind_that_is_not_installed_is_found_when_it_comes(cluster: Cluster, f
         seen.until(lambda: seen.status(DOMAINS).absent)
         fake.state.register(CRD)
         cluster.create(DOMAINS, "alice")
-        seen.until_synced(DOMAINS)
-        assert not seen.status(DOMAINS).absent
+        seen.until(lambda: seen.names(DOMAINS) == {"alice"})
+        seen.until(lambda: not seen.status(DOMAINS).absent)
 
-    assert seen.names(DOMAINS) == {"alice"}
+
+def test_objects_of_a_crd_that_is_gone_are_gone(cluster: Cluster, fake: FakeApiServer) -> None:
+    """A CRD that was deleted unseen takes its objects with it, as soon as the server says again that it does not have it."""
+    fake.state.register(CRD)
+    cluster.create(DOMAINS, "alice")
+    with following(cluster, DOMAINS, PODS) as seen:
+        seen.until_synced(DOMAINS, PODS)
+
+        def meanwhile() -> None:
+            fake.state.unregister(CRD)
+            fake.state.compact()
+
+        restart(fake, meanwhile)
+        seen.until(lambda: seen.names(DOMAINS) == set())
+        assert seen.status(DOMAINS).absent
+        assert seen.gone()[0].estimated
+        fake.state.register(CRD)
+        cluster.create(DOMAINS, "bob")
+        seen.until(lambda: seen.names(DOMAINS) == {"bob"})
+
+
+def test_a_kind_that_was_deleted_before_the_start_is_complete_without_objects(
+    cluster: Cluster, fake: FakeApiServer
+) -> None:
+    """``Synced`` without an object lets the pipeline end what an earlier process wrote; it comes at the second look only."""
+    with following(cluster, DOMAINS) as seen:
+        seen.until_synced(DOMAINS)
+        asked = [each.at for each in fake.requests if each.plural == "domains"]
+
+    assert seen.told() == ["KindUnavailable Domain", "Synced Domain"]
+    assert len(asked) >= 2
+
+
+@pytest.mark.parametrize("answer", ["group", "nothing"])
+def test_a_404_alone_ends_no_object(cluster: Cluster, fake: FakeApiServer, answer: str) -> None:
+    """While discovery still names the kind, or cannot be read, a 404 is the server's trouble: what is known stays."""
+    fake.state.register(CRD)
+    cluster.create(DOMAINS, "alice")
+    with following(cluster, DOMAINS) as seen:
+        seen.until_synced(DOMAINS)
+        fake.discovers = answer == "group"
+        fake.faults.inject(Fault("missing", plural="domains", times=6))
+        restart(fake)
+        cluster.create(DOMAINS, "bob")
+        seen.until(lambda: "bob" in seen.names(DOMAINS))
+
+    assert not seen.gone()
+
+
+def test_a_server_without_core_kinds_is_no_kubernetes(cluster: Cluster, fake: FakeApiServer) -> None:
+    """404 on pods is a wrong path or another server: nothing is set aside or gone, and the trouble says what it is."""
+    access = access_to(f"{cluster.url}/wrong/prefix")
+    with Following(KubernetesSource(access, (PODS, DEPLOYMENTS), "prod", timing=FAST)) as seen:
+        seen.until(lambda: "not a Kubernetes API" in (seen.status().trouble or ""))
+        seen.until(lambda: sum(each.path.endswith("/deployments") for each in fake.requests) > 3)
+        assert not seen.status().absent
+
+    assert "Synced Deployment" not in seen.told()
+    assert not any("KindUnavailable Pod" in each for each in seen.told())
 
 
 def test_credentials_that_never_worked_end_the_source_with_a_hint(cluster: Cluster, fake: FakeApiServer) -> None:
@@ -172,13 +263,25 @@ def test_credentials_that_worked_before_are_waited_for(cluster: Cluster, fake: F
         seen.until(lambda: "late" in seen.names())
 
 
+def test_credentials_that_worked_in_an_earlier_run_are_waited_for(cluster: Cluster, fake: FakeApiServer) -> None:
+    """A run that begins anew, since the store was away, in a spell of 401: it is no first contact, and nothing ends."""
+    twice = source(cluster)
+    with Following(twice) as seen:
+        seen.until_synced(PODS)
+    fake.faults.inject(Fault("refuse", status=401, times=6))
+    with Following(twice) as seen:
+        seen.until_synced(PODS)
+    assert seen.error is None
+
+
 def test_credentials_of_a_kind_that_waits_are_no_reason_to_end(cluster: Cluster, fake: FakeApiServer) -> None:
     """A spell of 401 while a kind is not installed ends nothing, though that kind never was synced."""
     with following(cluster, DOMAINS) as seen:
         seen.until(lambda: seen.status(DOMAINS).absent)
         fake.faults.inject(Fault("refuse", status=401, times=4))
         fake.state.register(CRD)
-        seen.until_synced(DOMAINS)
+        cluster.create(DOMAINS, "alice")
+        seen.until(lambda: seen.names(DOMAINS) == {"alice"})
 
 
 def test_every_kind_comes_back_after_an_outage(cluster: Cluster, fake: FakeApiServer) -> None:
@@ -279,10 +382,8 @@ def test_a_consumer_that_stands_still_stops_the_watch_not_the_memory(cluster: Cl
     time.sleep(0.3)
     assert waiting.status()[0].objects <= 2 * 5 + 1  # a lot that is being taken, the queue, and one that waits for room
 
-    began = time.monotonic()
     stop.set()
     assert not list(changes)
-    assert time.monotonic() - began < 0.6
 
 
 @pytest.mark.parametrize(

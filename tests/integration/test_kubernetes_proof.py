@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from exporters.kubernetes.informer import KubernetesSource
-from exporters.pipeline import Pipeline
-from kg.rdf import Lines
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.kg.rdf.syntax import Lines
 from tests.fake_apiserver.clusters import fake_cluster
 from tests.fake_apiserver.faults import Fault
 from tests.fake_apiserver.following import FAST

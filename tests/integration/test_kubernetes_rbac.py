@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
-from api.cli.main import app
-from exporters.kubernetes.kinds import KINDS
-from exporters.kubernetes.rbac import manifests
+from drumlin.api.cli.main import app
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.exporters.kubernetes.rbac import manifests
+from drumlin.kg.errors import InvalidSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -88,3 +90,13 @@ def test_one_namespace_takes_a_role_there_and_nothing_of_the_cluster() -> None:
     granted = {(group, plural) for rule in role["rules"] for group in rule["apiGroups"] for plural in rule["resources"]}
     assert granted == {(kind.group, kind.plural) for kind in KINDS if kind.namespaced}
     assert all(rule["resources"] for rule in role["rules"])
+
+
+@pytest.mark.parametrize("option", ["--namespace", "--account"])
+def test_what_is_no_namespace_gives_no_manifest(option: str) -> None:
+    """A name that no namespace can have is refused before anything is printed that kubectl would be given."""
+    run = CliRunner().invoke(app, ["rbac", option, "Bad Name!"])
+
+    assert run.exit_code == 1
+    assert isinstance(run.exception, InvalidSettings)
+    assert run.stdout == ""

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporters.kubernetes.informer import KubernetesSource
-from exporters.protocol import Kind, Upserted
+from drumlin.exporters.kubernetes.informer import KubernetesSource
+from drumlin.exporters.protocol import Kind, Upserted
 from tests.fake_apiserver import FakeApiServer, Resource
 from tests.fake_apiserver.clusters import Answer, Cluster, fake_cluster
 from tests.fake_apiserver.following import (
@@ -26,6 +26,7 @@ from tests.fake_apiserver.following import (
     REPLICA_SETS,
     STATEFUL_SETS,
     Following,
+    restart,
 )
 
 SHARED = Path(__file__).resolve().parents[3] / "shared"
@@ -228,6 +229,46 @@ def test_watches_are_answered_as_recorded(cluster: Cluster, fake: FakeApiServer,
     assert [each for each in answered if each["type"] != "BOOKMARK"] == expected
     if marks:
         assert answered[-1] == marks[-1]
+
+
+def test_deletions_are_told_as_recorded(cluster: Cluster, fake: FakeApiServer) -> None:
+    """A pod is marked before it is deleted, with a grace period of 0 as well; its namesake has a new uid."""
+    recording = recorded("watch_pods_deleted_with_grace_0")
+    pods = fake.state.named("pods")
+    for name in ("one", "one-graceful"):
+        fake.state.create(pods, "rec", {"metadata": {"name": name}})
+        fake.state.patch(pods, "rec", name, {"status": {"phase": "Pending"}})
+    fake.state.delete(pods, "rec", "one", 0)
+    fake.state.delete(pods, "rec", "one-graceful")
+    fake.state.create(pods, "rec", {"metadata": {"name": "one"}})
+    fake.state.patch(pods, "rec", "one", {"status": {"phase": "Pending"}})
+
+    def told(events: list[Any]) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {}
+        for each in events:
+            meta = each["object"]["metadata"]
+            said = [meta.get(key) for key in ("generation", "deletionGracePeriodSeconds")]
+            found.setdefault(meta["name"], []).append((each["type"], "deletionTimestamp" in meta, *said))
+        return found
+
+    answered = events(ask(cluster, f"{recording['request']}&resourceVersion=1"))
+    assert told(answered) == told(without_times(recording))
+    uids = {each["object"]["metadata"]["uid"] for each in answered}
+    assert len(uids) == len({each["object"]["metadata"]["uid"] for each in without_times(recording)})
+
+
+def test_a_restart_is_answered_as_recorded(cluster: Cluster, fake: FakeApiServer) -> None:
+    """After a start each collection is forbidden, in the real server's words, until the caches of RBAC are filled."""
+    fake.user, fake.cold = "system:serviceaccount:drumlin:drumlin", 1
+    restart(fake)
+    answers = [each for each in recorded("restart_until_served") if each["status"] and "readyz" not in each["request"]]
+    first = [each for each in answers if each["status"] == 403]
+    assert len(first) == 3
+    for each in first:
+        answer = ask(cluster, each["request"])
+        assert (answer.status, answer.body) == (403, each["body"])
+    for each in answers[len(first) :]:
+        assert ask(cluster, each["request"]).status == each["status"]
 
 
 @pytest.mark.parametrize("name", ["discovery_api_v1", "discovery_apis_apps_v1"])

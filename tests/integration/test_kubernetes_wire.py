@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.kubernetes.access import StreamBroken
-from exporters.kubernetes.backlog import Backlog
-from exporters.kubernetes.timing import Backoff
-from exporters.kubernetes.wire import MAX_LINE, Reader, Unreadable, lines
-from exporters.protocol import Change, Gone, Metadata, Synced, Upserted
-from kg.errors import SourceUnavailable
+from drumlin.exporters.kubernetes.access import StreamBroken
+from drumlin.exporters.kubernetes.backlog import Backlog
+from drumlin.exporters.kubernetes.timing import Backoff
+from drumlin.exporters.kubernetes.wire import MAX_LINE, ManifestDecoder, UnreadableObject, lines
+from drumlin.exporters.protocol import Change, Gone, Metadata, Synced, Upserted
+from drumlin.kg.errors import SourceUnavailable
 from tests.fake_apiserver.following import DEPLOYMENTS, PODS, Pod, PodStatus
 
 WHEN = datetime(2026, 11, 27, tzinfo=UTC)
@@ -76,16 +76,18 @@ def test_an_endless_line_is_given_up() -> None:
 def test_a_page_gives_every_object_that_fits(replicas: list[object]) -> None:
     """Each misfit is named by its identity and its path in the object; the others come typed and in order."""
     items = [deployment(f"d{at}", each) for at, each in enumerate(replicas)]
-    page = Reader(DEPLOYMENTS).page(json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode())
+    page = ManifestDecoder(DEPLOYMENTS).page(
+        json.dumps({"metadata": {"resourceVersion": "7"}, "items": items}).encode()
+    )
 
     assert page.version == "7"
     assert len(page.objects) == len(replicas)
     for at, (each, wanted) in enumerate(zip(page.objects, replicas, strict=True)):
         if isinstance(wanted, int):
-            assert not isinstance(each, Unreadable)
+            assert not isinstance(each, UnreadableObject)
             assert each.metadata.name == f"d{at}"
         else:
-            assert isinstance(each, Unreadable)
+            assert isinstance(each, UnreadableObject)
             assert (each.name, each.namespace, each.uid) == (f"d{at}", "shop", f"uid-d{at}")
             assert each.reason.endswith("at `$.spec.replicas`")
             assert "canary" not in each.reason
@@ -107,35 +109,35 @@ def test_a_page_gives_every_object_that_fits(replicas: list[object]) -> None:
 def test_what_is_no_object_is_unreadable_without_a_word_of_it(item: object) -> None:
     """However far from an object it is, an item is reported and its content is not."""
     body = {"metadata": {}, "items": [item, deployment("ok", 1)]}
-    first, second = Reader(DEPLOYMENTS).page(json.dumps(body).encode()).objects
+    first, second = ManifestDecoder(DEPLOYMENTS).page(json.dumps(body).encode()).objects
 
-    assert isinstance(first, Unreadable)
+    assert isinstance(first, UnreadableObject)
     assert "canary" not in first.reason
-    assert not isinstance(second, Unreadable)
+    assert not isinstance(second, UnreadableObject)
 
 
 def test_an_empty_list_may_be_null() -> None:
     """Go writes an empty slice as null."""
-    assert Reader(PODS).page(b'{"metadata":{"resourceVersion":"1"},"items":null}').objects == []
+    assert ManifestDecoder(PODS).page(b'{"metadata":{"resourceVersion":"1"},"items":null}').objects == []
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"<html>", b'{"items":[]}', b"[]", b'{"metadata":{},"items":[{]}'])
 def test_what_is_no_page_is_a_broken_answer(body: bytes) -> None:
     """Half a page, or something else altogether, is never an empty list."""
     with pytest.raises(StreamBroken):
-        Reader(PODS).page(body)
+        ManifestDecoder(PODS).page(body)
 
 
 @pytest.mark.parametrize("line", [b"{", b"[]", b'{"type":"ADDED"}', b'{"object":{}}', b"\xff"])
 def test_what_is_no_event_is_a_broken_stream(line: bytes) -> None:
     """A line that is not an event ends the stream, not the source."""
     with pytest.raises(StreamBroken):
-        Reader(PODS).event(line)
+        ManifestDecoder(PODS).event(line)
 
 
 def test_a_bookmarks_zero_values_are_not_read() -> None:
     """The Pod bookmark carries ``containers: null``; only its metadata counts."""
-    reader = Reader(PODS)
+    reader = ManifestDecoder(PODS)
     metadata = {"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}}
     zeroes = {"spec": {"containers": None, "nodeName": 7}}
     line = json.dumps({"type": "BOOKMARK", "object": {"metadata": metadata} | zeroes}).encode()
@@ -216,6 +218,6 @@ def test_waits_grow_to_their_limit_and_are_spread(failures: int) -> None:
 def test_projections_parse_nothing_else() -> None:
     """A value outside the projection is not even looked at, so it can be in no message."""
     raw = msgspec.Raw(b'{"metadata":{"name":"a","uid":"u"},"spec":{"containers":[{"env":[{"value":"canary"}]}]}}')
-    manifest = Reader(PODS).object(raw)
+    manifest = ManifestDecoder(PODS).object(raw)
 
     assert "canary" not in repr(manifest)

@@ -6,29 +6,34 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.demo.prometheus import Server, free_port, wait_ready
-from kg.errors import DatasourceRefused, InvalidInput, ResourceNotFound
-from kg.servers import DatasourceSettings
-from kg.telemetry import logs
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.loki import Line, Loki, Span
-from kg.telemetry.history import History
-from kg.telemetry.probing import probe
-from kg.telemetry.quoting import quote
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Grid, Window
-from kg.telemetry.templates import Catalogue
+from drumlin.api.demo.prometheus import Server, free_port, wait_ready
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, InvalidInput, ResourceNotFound
+from drumlin.kg.telemetry import logs
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.loki import LogLine, Loki, Span
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.probing import probe
+from drumlin.kg.telemetry.quoting import quote
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Grid, Window
+from drumlin.kg.telemetry.templates import TemplateCatalogue
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_history import LEDGER, NODE_A, documents
 from tests.listening import listening
@@ -47,7 +52,11 @@ def _recording(name: str) -> dict:
 
 
 class FakeLoki(ThreadingHTTPServer):
-    """Serves lines as Loki does: start included, end not, at most ``limit``, grouped by stream; or one recorded answer."""
+    """Serves lines as Loki does: start included, end not, at most ``limit``, grouped by stream; or one recorded answer.
+
+    A stream's lines are in chunks of ``chunk``. A chunk that ends at a query's start is left out, its last lines with it, though they
+    are of the time that is asked for. Limits are refused in Loki's recorded words.
+    """
 
     daemon_threads = True
 
@@ -56,14 +65,57 @@ class FakeLoki(ThreadingHTTPServer):
         self.lines: list[tuple[int, dict[str, str], str]] = []
         self.recorded: dict | None = None
         self.requests: list[tuple[dict[str, str], dict[str, str]]] = []
+        self.chunk = 4
+        self.max_entries = 5000
+        self.max_length = 30 * 86_400 + 3600  # seconds
+        self.most_read = 10**9  # lines that a query may read
+        self.fails_after: int | None = None  # requests that are answered
+        self._sorted: tuple[int, list[tuple[int, str, str, int]]] = (-1, [])
+
+    def select(self, start: int, end: int, limit: int, *, backward: bool) -> list[tuple[int, str, str, int]] | str:
+        """Return time, stream, text and the end of the chunk of each line that Loki answers with, or its refusal."""
+        length = (end - start) / 10**9
+        if limit > self.max_entries:
+            return f"max entries limit per query exceeded, limit > max_entries_limit_per_query ({limit} > {self.max_entries})"
+        if length > self.max_length:
+            days, hours = self.max_length // 86_400, self.max_length % 86_400 // 3600
+            most = f"{days}d{hours}h" if hours else f"{days}d"
+            return f"the query time range exceeds the limit (query length: {int(length) // 3600}h0m0s, limit: {most})"
+        known = self._ordered()
+        first, last = (bisect_left(known, at, key=itemgetter(0)) for at in (start, end))
+        if last - first > self.most_read:
+            return "the query would read too many bytes (query: 12 GB, limit: 10 GB); consider adding more specific stream selectors"
+        order = range(last - 1, first - 1, -1) if backward else range(first, last)
+        return list(islice((known[n] for n in order if known[n][3] > start), limit))
+
+    def _ordered(self) -> list[tuple[int, str, str, int]]:
+        if self._sorted[0] != len(self.lines):
+            by_stream: dict[str, list[tuple[int, str]]] = {}
+            for stamp, labels, text in self.lines:
+                by_stream.setdefault(json.dumps(labels, sort_keys=True), []).append((stamp, text))
+            found: list[tuple[int, str, str, int]] = []
+            for stream, values in by_stream.items():
+                values.sort(key=itemgetter(0))
+                for at in range(0, len(values), self.chunk):
+                    chunk = values[at : at + self.chunk]
+                    found += [(stamp, stream, text, chunk[-1][0]) for stamp, text in chunk]
+            self._sorted = len(self.lines), sorted(found, key=itemgetter(0))
+        return self._sorted[1]
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: FakeLoki
+    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         form = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
         self.server.requests.append((form, dict(self.headers)))
+        path = urlsplit(self.path).path
+        if not self.server.recorded and path.startswith("/loki/api/v1/label/"):
+            name = path.split("/")[5]
+            values = sorted({labels[name] for _, labels, _ in self.server.lines if name in labels})
+            self._send(200, json.dumps({"status": "success", "data": values}).encode())
+            return
         told = {"/loki/api/v1/labels": self._labels(), "/loki/api/v1/status/buildinfo": {"version": "3.5.0"}}
         if not self.server.recorded and (known := told.get(urlsplit(self.path).path)):
             self._send(200, json.dumps(known).encode())
@@ -74,15 +126,26 @@ class _Handler(BaseHTTPRequestHandler):
             content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self._send(answer["status"], content)
             return
-        backward = form["direction"] == "backward"
-        chosen = [line for line in self.server.lines if int(form["start"]) <= line[0] < int(form["end"])]
-        chosen = sorted(chosen, key=lambda line: line[0], reverse=backward)[: int(form["limit"])]
-        streams: dict[str, dict] = {}
-        for stamp, labels, text in chosen:
-            key = json.dumps(labels, sort_keys=True)
-            streams.setdefault(key, {"stream": labels, "values": []})["values"].append([str(stamp), text])
-        body = {"status": "success", "data": {"resultType": "streams", "result": list(streams.values())}}
-        self._send(200, json.dumps(body).encode())
+        if self.server.fails_after is not None and len(self.server.requests) > self.server.fails_after:
+            self._send(500, b"something broke")
+            return
+        start, end, limit = (int(form[name]) for name in ("start", "end", "limit"))
+        chosen = self.server.select(start, end, limit, backward=form["direction"] == "backward")
+        if isinstance(chosen, str):
+            self._send(400, chosen.encode())
+            return
+        streams: dict[str, list[list[str]]] = {}
+        for stamp, stream, text, _ in chosen:
+            streams.setdefault(stream, []).append([str(stamp), text])
+        result = [{"stream": json.loads(stream), "values": values} for stream, values in streams.items()]
+        self._send(200, msgspec.json.encode({"status": "success", "data": {"resultType": "streams", "result": result}}))
+
+    def do_POST(self) -> None:
+        """Take lines as Loki's push does."""
+        body = msgspec.json.decode(self.rfile.read(int(self.headers["Content-Length"])))
+        for each in body["streams"]:
+            self.server.lines += [(int(stamp), each["stream"], text) for stamp, text in each["values"]]
+        self._send(204, b"")
 
     def _labels(self) -> dict[str, object]:
         names = sorted({name for _, labels, _ in self.server.lines for name in labels})
@@ -127,7 +190,7 @@ def test_no_line_is_lost_between_pages(server: FakeLoki, direction: str, page: i
     with Loki(_here(server), page=page) as client:
         found = list(client.lines(QUERY, Span(first, max(lines)[0] + 1, 100_000), direction))
 
-    expected = {Line(stamp, tuple(sorted(labels.items())), text) for stamp, labels, text in lines}
+    expected = {LogLine(stamp, tuple(sorted(labels.items())), text) for stamp, labels, text in lines}
     assert set(found) == expected
     assert len(found) == len(expected)
     assert [line.at for line in found] == sorted((line.at for line in found), reverse=direction == "backward")
@@ -155,7 +218,56 @@ def test_more_days_than_one_query_may_span_are_read_in_parts(server: FakeLoki, d
     expected = list(range(180)) if direction == "forward" else list(range(180))[::-1]
     assert found == expected
     assert some == expected[:45]
-    assert all(int(form["end"]) - int(form["start"]) <= 30 * day for form, _ in server.requests)
+    assert all(int(form["end"]) - int(form["start"]) <= 30 * day + 1 for form, _ in server.requests)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+@pytest.mark.parametrize(
+    "limits",
+    [{"max_entries": 7}, {"max_length": 3 * 86_400}, {"most_read": 9}, {"max_entries": 3, "max_length": 90_000}],
+)
+def test_the_limits_of_a_server_are_kept_by_asking_for_less(
+    server: FakeLoki, direction: str, limits: dict[str, int]
+) -> None:
+    """Fewer lines at once, or a shorter span, as its refusals say: all lines come, and the limit is learnt once."""
+    day = 86_400 * 10**9
+    server.lines = [(n * day // 2, {"pod": "a"}, str(n)) for n in range(40)]
+    for name, value in limits.items():
+        setattr(server, name, value)
+    with Loki(_here(server)) as client:
+        for _ in range(2):
+            found = [int(line.text) for line in client.lines(QUERY, Span(0, 20 * day, 1000), direction)]
+            assert found == (list(range(40)) if direction == "forward" else list(range(40))[::-1])
+            asked, server.requests = len(server.requests), []
+    assert asked <= 40
+
+
+def test_a_limit_that_leaves_nothing_to_ask_for_is_reported(server: FakeLoki) -> None:
+    """In the server's own words, instead of asking for ever."""
+    server.lines = [(n, {"pod": "a"}, str(n)) for n in range(40)]
+    server.most_read = 3
+    with Loki(_here(server)) as client, pytest.raises(DatasourceRefused, match="would read too many bytes"):
+        list(client.lines(QUERY, Span(0, 100, 1000), "forward"))
+    server.max_entries = 0
+    with Loki(_here(server)) as client, pytest.raises(DatasourceRefused, match="max entries limit"):
+        list(client.lines(QUERY, Span(0, 100, 1000), "forward"))
+
+
+def test_a_managed_servers_longer_span_is_no_other_case(server: FakeLoki) -> None:
+    """Whether it answers 32 days at once, or 31, or one: a volume of logs is asked for in spans that it takes."""
+    server.recorded = {
+        "response": {
+            "status": 400,
+            "body": "the query time range exceeds the limit (query length: 721h0m0s, limit: 1d1h)",
+        }
+    }
+    with (
+        Loki(_here(server)) as client,
+        pytest.raises(DatasourceRefused, match="limit: 1d1h"),
+    ):  # this one refuses whatever is asked
+        client.series("sum(x)", Grid(0, 40 * 86_400, 3600))
+    spans = [(int(form["end"]) - int(form["start"])) // 3600 for form, _ in server.requests]
+    assert spans == [719, 23]
 
 
 def test_the_limit_counts_lines_not_pages(server: FakeLoki) -> None:
@@ -253,29 +365,36 @@ def test_values_that_break_quoting_are_asked_for_as_recorded() -> None:
 
 
 class _Kept(Loki):
-    """A Loki whose pages come from memory, as the HTTP API gives them: start included, end not, limited, in order."""
+    """A Loki whose pages come from memory, as the HTTP API gives them: start included, end not, limited, in order, less chunks' ends."""
 
-    def __init__(self, datasource: Datasource, page: int, kept: list[Line]) -> None:
+    def __init__(self, datasource: Datasource, page: int, kept: list[LogLine], chunk: int) -> None:
         super().__init__(datasource, page=page)
-        self.kept = kept
+        self.kept: list[tuple[LogLine, int]] = []  # with the end of its chunk
+        for pod in "ab":
+            stream = sorted((line for line in kept if line.labels == (("pod", pod),)), key=lambda line: line.at)
+            for first in range(0, len(stream), chunk):
+                self.kept += [(line, stream[first : first + chunk][-1].at) for line in stream[first : first + chunk]]
 
-    def _lines(self, _query: str, start: int, end: int, limit: int, direction: str) -> list[Line]:
-        inside = [line for line in self.kept if start <= line.at < end]
+    def _lines(self, _query: str, start: int, end: int, limit: int, direction: str) -> list[LogLine]:
+        inside = [line for line, chunk_end in self.kept if start <= line.at < end and chunk_end > start]
         return sorted(inside, key=lambda line: line.at, reverse=direction == "backward")[:limit]
 
 
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.sampled_from("ab"), st.integers(0, 3)), max_size=60, unique=True),
-    st.integers(9, 25),
+    st.integers(17, 25),
     st.sampled_from(["forward", "backward"]),
     st.integers(1, 80),
+    st.integers(1, 9),
+    st.integers(1, 40),
 )
 def test_paging_loses_no_line_and_repeats_none(
-    drawn: list[tuple[int, str, int]], page: int, direction: str, limit: int
+    drawn: list[tuple[int, str, int]], page: int, direction: str, limit: int, chunk: int, longest: int
 ) -> None:
-    """Whatever the times of the lines, the size of a page and the limit: the first so many lines in order, each once."""
-    kept = [Line(stamp, (("pod", pod),), str(text)) for stamp, pod, text in drawn]
-    with _Kept(_datasource("http://127.0.0.1:9"), page, kept) as client:
+    """Whatever the times of the lines, the size of a page, the limit, chunks and parts: the first so many lines in order, each once."""
+    kept = [LogLine(stamp, (("pod", pod),), str(text)) for stamp, pod, text in drawn]
+    with _Kept(_datasource("http://127.0.0.1:9"), page, kept, chunk) as client:
+        client._longest = longest / 10**9  # a few nanoseconds
         found = list(client.lines(QUERY, Span(0, 31, limit), direction))
     assert len(set(found)) == len(found) == min(limit, len(kept))
     ordered = sorted((line.at for line in kept), reverse=direction == "backward")
@@ -288,7 +407,7 @@ def test_the_look_at_a_loki_tells_which_label_is_missing(server: FakeLoki) -> No
     """Reachable, its first line, and for logs and their volume the label that no stream has, with what is similar."""
     first = int(at(10).timestamp())
     server.lines = [(first * 10**9 + n, {"k8s_namespace_name": "payments", "k8s_pod_name": "a"}, "x") for n in range(3)]
-    catalogue = Catalogue.shipped(frozenset({"loki"}))
+    catalogue = TemplateCatalogue.shipped(frozenset({"loki"}))
     found = probe(_here(server), catalogue, at(60))
     assert found["reachable"]
     assert found["version"] == "3.5.0"
@@ -305,6 +424,20 @@ def test_the_look_at_a_loki_tells_which_label_is_missing(server: FakeLoki) -> No
     assert probe(_here(server), catalogue, at(60))["templates"][0]["detail"] == "no line of the last day"
 
 
+def test_the_look_at_a_loki_proposes_labels_and_binding(server: FakeLoki) -> None:
+    """OTLP's labels are the collector's, and the label that tells clusters apart is found; nothing for what is configured."""
+    otlp = {"k8s_namespace_name": "payments", "k8s_pod_name": "a"}
+    server.lines = [(int(at(30).timestamp()) * 10**9, {**otlp, "cluster": each}, "x") for each in ("edge", "prod")]
+    catalogue = TemplateCatalogue.shipped()
+
+    found = probe(_here(server), catalogue, at(60), ["edge", "prod"])
+    assert found["clusterLabel"] == {"label": "cluster", "values": ["edge", "prod"], "notes": []}
+    labels = '{ namespace = "k8s_namespace_name", pod = "k8s_pod_name" }'
+    assert found["configuration"].endswith(f'labels = {labels}\nmatchers = {{ cluster = "{{cluster}}" }}')
+    right = _here(server, labels={"namespace": "k8s_namespace_name"}, matchers={"cluster": "{cluster}"})
+    assert "configuration" not in probe(right, catalogue, at(60), ["edge", "prod"])
+
+
 @pytest.mark.parametrize("metric", ["log_lines", "log_bytes"])
 def test_the_volume_of_logs_is_history_like_any_other(server: FakeLoki, metric: str) -> None:
     """Lines and bytes per step come from Loki through the same call, with the recorded answer's values."""
@@ -314,7 +447,7 @@ def test_the_volume_of_logs_is_history_like_any_other(server: FakeLoki, metric: 
     server.recorded = recorded
     stamps = [int(stamp) for stamp, _ in one[0]["values"]]
     step = stamps[1] - stamps[0]
-    catalogue = Catalogue.shipped(frozenset({"loki"}))
+    catalogue = TemplateCatalogue.shipped(frozenset({"loki"}))
     resolver = Resolver(GraphStore(documents()), IRIS, [_here(server, tenant_header={"value": "team-a"})], catalogue)
     start, end = (datetime.fromtimestamp(each, UTC) for each in (stamps[0], stamps[-1]))
     with History(resolver) as history:
@@ -375,26 +508,51 @@ def test_an_entitys_logs_are_asked_for_by_its_pods(server: FakeLoki) -> None:
         logs.fetch(resolver, LEDGER, Window(at(0), at(60)), limit=0)
 
 
-def test_a_real_loki_loses_no_line(tmp_path: Path) -> None:
-    """12,000 lines, many at the same time, pushed into a real Loki and read in pages of 1,000: all are there."""
+@contextmanager
+def _real_loki(directory: Path) -> Iterator[str]:
     binary = os.environ.get("LOKI_BIN")
     if not binary:
         pytest.skip("LOKI_BIN names no Loki binary")
     port = free_port()
-    config = tmp_path / "loki.yaml"
+    config = directory / "loki.yaml"
     config.write_text(
         f"auth_enabled: false\nserver: {{http_listen_address: 127.0.0.1, http_listen_port: {port}, grpc_listen_port: 0}}\n"
-        f"common: {{path_prefix: {tmp_path}, replication_factor: 1, ring: {{kvstore: {{store: inmemory}}}}, storage: {{filesystem: {{chunks_directory: {tmp_path}/c, rules_directory: {tmp_path}/r}}}}}}\n"
+        f"common: {{path_prefix: {directory}, replication_factor: 1, ring: {{kvstore: {{store: inmemory}}}}, storage: {{filesystem: {{chunks_directory: {directory}/c, rules_directory: {directory}/r}}}}}}\n"
         "schema_config: {configs: [{from: 2020-01-01, store: tsdb, object_store: filesystem, schema: v13, index: {prefix: i_, period: 24h}}]}\n"
         "limits_config: {ingestion_rate_mb: 100, ingestion_burst_size_mb: 100}\n"
     )
     process = subprocess.Popen([binary, f"-config.file={config}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     with Server(process, port) as running:
         assert wait_ready(running, "/ready")
+        yield running.url
+
+
+@contextmanager
+def _fake_loki(_directory: Path) -> Iterator[str]:
+    with listening(FakeLoki()) as running:
+        running.chunk = 997
+        yield f"http://127.0.0.1:{running.server_port}"
+
+
+@pytest.mark.parametrize("backend", [_fake_loki, _real_loki])
+def test_of_200_000_lines_none_is_lost_and_none_comes_twice(
+    tmp_path: Path, backend: Callable[[Path], AbstractContextManager[str]]
+) -> None:
+    """Pushed to a Loki, many at one time and in several streams, and read in both directions: each line once, in order."""
+    count = 200_000
+    with backend(tmp_path) as url:
         begin = (int(time.time()) - 600) * 10**9
-        values = [[str(begin + (n // 3) * 1_000_000), f"line {n}"] for n in range(12_000)]
-        body = {"streams": [{"stream": {"namespace": "payments"}, "values": values}]}
-        httpx.post(f"{running.url}/loki/api/v1/push", json=body).raise_for_status()
-        with Loki(_datasource(running.url), page=1000) as client:
-            found = list(client.lines(QUERY, Span(begin, begin + 600 * 10**9, 100_000), "forward"))
-    assert sorted(line.text for line in found) == sorted(text for _, text in values)
+        for part in range(0, count, 20_000):
+            streams = []
+            for pod in range(4):
+                numbers = range(part + pod, part + 20_000, 4)
+                values = [[str(begin + (n // 12) * 10_000_000), f"line {n}"] for n in numbers]
+                streams.append({"stream": {"namespace": "payments", "pod": f"p{pod}"}, "values": values})
+            httpx.post(f"{url}/loki/api/v1/push", json={"streams": streams}, timeout=60).raise_for_status()
+        for direction in ("forward", "backward"):
+            with Loki(_datasource(url)) as client:
+                span = Span(begin, begin + 600 * 10**9, count + 1)
+                found = [(line.at, int(line.text[5:])) for line in client.lines(QUERY, span, direction)]
+            assert len(found) == count
+            assert {number for _, number in found} == set(range(count))
+            assert [at for at, _ in found] == sorted((at for at, _ in found), reverse=direction == "backward")

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from api.demo import prometheus as servers
-from kg.errors import SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.api.demo import prometheus as servers
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import SourceUnavailable
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
 from tests.unit.telemetry_store import IRIS
 
 
@@ -30,7 +30,7 @@ def test_node_exporter_is_really_scraped(tmp_path: Path) -> None:
     """Within seconds the server has metrics of this machine and tells how often; both processes end when told."""
     _need("prometheus", "prometheus-node-exporter")
     with servers.start_node_exporter(tmp_path) as exporter:
-        target = {"node-exporter": servers.Target(f"127.0.0.1:{exporter.port}")}
+        target = {"node-exporter": servers.ScrapeTarget(f"127.0.0.1:{exporter.port}")}
         with servers.start_prometheus(tmp_path, targets=target, scrape_interval="1s") as server:
             settings = DatasourceSettings.model_validate({"name": "demo", "kind": "prometheus", "url": server.url})
             with Prometheus(Datasource.from_settings(settings, IRIS, None)) as client:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -13,15 +14,19 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import structlog
 
-from api.demo.prometheus import backfill, find_binary, free_port
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch import connection
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.series import Grid
+from drumlin.api.demo.prometheus import backfill, find_binary, free_port
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
+from drumlin.kg.telemetry import naming_report
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch import connection
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Grid
+from tests.integration.test_prometheus_history import LEDGER, documents
 from tests.listening import listening
-from tests.unit.telemetry_store import IRIS
+from tests.unit.telemetry_store import IRIS, GraphStore
 
 QUERY = 'sum(up{job="x"})'
 GRID = Grid(1_793_491_200, 1_793_491_200 + 9 * 60, 60)
@@ -283,6 +288,41 @@ def test_an_answer_that_trickles_is_given_up(client: Prometheus, server: FaultSe
         client.series(QUERY, GRID)
 
 
+@pytest.mark.parametrize("status", [403, 404, 405, 501])
+def test_a_proxy_that_refuses_post_is_asked_by_get(client: Prometheus, server: FaultServer, status: int) -> None:
+    """The index by GET whenever POST is refused; a query where it surely was the method, and only what fits into an address."""
+    refused = _error(status, "", "no such method")
+    server.replies = [refused, _json(200, {"status": "success", "data": ["job"]})]
+    assert client.label_names("up", *GRID.window) == ["job"]
+    assert server.forms[0] == server.forms[1]
+    server.replies = [refused, _one]
+    if status in (405, 501):
+        assert client.series(QUERY, GRID).parts[0].values.to_pylist() == [1.0] * 10
+    else:
+        with pytest.raises(DatasourceRefused):
+            client.series(QUERY, GRID)
+    server.replies = [refused]
+    with pytest.raises(DatasourceRefused, match="no such method"):
+        client.label_names(f'up{{job="{"x" * 7000}"}}', *GRID.window)
+    assert len(server.forms) == (5 if status in (405, 501) else 4)  # the long one was not asked twice
+
+
+def test_an_empty_answer_stays_one_when_nobody_says_why(server: FaultServer) -> None:
+    """The series has no point; that the server does not tell the reason is no other error."""
+    server.replies = [
+        _matrix(),
+        _matrix(),
+        _error(403, "", "only queries are allowed here"),
+    ]  # its runs are not known at first
+    resolver = Resolver(GraphStore(documents()), IRIS, [_datasource(server.server_port)])
+    with (
+        History(resolver) as history,
+        pytest.raises(MetricMissing, match="has no point in the window; why could not") as error,
+    ):
+        history.fetch(LEDGER, "cpu_usage", last="1h", end=GRID.window[1])
+    assert "only queries are allowed here" in str(error.value)
+
+
 def test_warnings_of_the_server_are_kept(client: Prometheus, server: FaultServer) -> None:
     """A partial answer (Thanos) says so in warnings, which reach the caller."""
     server.replies = [_matrix({"metric": {}, "values": [[GRID.start, "1"]]}, warnings=["a store is away"])]
@@ -375,3 +415,16 @@ def test_a_header_that_cannot_be_sent_is_refused_in_the_configuration(value: str
     """A line end would begin another header; what is no ASCII has no agreed form."""
     with pytest.raises(ValueError, match=r"headers\.X-A"):
         _datasource(9, headers={"X-A": value})
+
+
+def test_a_server_that_does_not_tell_its_index_is_still_looked_at(server: FaultServer) -> None:
+    """What a gateway refuses is a note of the profile, and the rest of the look goes on."""
+    refusal = b'{"status": "error", "errorType": "bad_data", "error": "match[] is not supported"}'
+    server.replies = [(400, {}, refusal)]
+    datasource = _datasource(server.server_port)
+
+    told = naming_report.report(datasource, datetime(2026, 11, 27, tzinfo=UTC), ["prod"]).told
+
+    assert (told["profile"]["guess"], told["profile"]["missing"]) == (None, [])
+    assert "match[] is not supported" in told["profile"]["notes"][0]
+    assert "configuration" not in told

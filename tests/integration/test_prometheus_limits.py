@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg.errors import InvalidInput
-from kg.telemetry import promql
-from kg.telemetry.history import History
-from kg.telemetry.promql import Matcher
-from kg.telemetry.resolve import Resolver
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.telemetry import promql
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.promql import Matcher
+from drumlin.kg.telemetry.resolve import Resolver
 from tests.integration.conftest import RealPrometheus, at, available
 from tests.integration.test_prometheus_history import CHECKOUT, NODE_A, documents
 from tests.unit.telemetry_store import CLUSTER, IRIS, GraphStore
@@ -154,8 +154,8 @@ SCOPES = {
     CHECKOUT: ("cpu_usage", 30, 0.5),
     NODE_A: ("mem_usage", 30, 4_000_000.0 - available(30)),
     "cluster/prod": ("mem_usage", 30, BOTH_NODES),
-    "domain/hospital": ("mem_usage", 30, BOTH_NODES),
-    "domain/edge": ("mem_usage", 30, BOTH_NODES),
+    "domain/hospital": ("mem_usage", 30, 4_000_000.0 - available(30)),
+    "domain/edge": ("mem_usage", 30, BOTH_NODES - (4_000_000.0 - available(30))),
 }
 
 
@@ -168,6 +168,15 @@ def everywhere() -> GraphStore:
             {"id": CLUSTER, "type": "Cluster", "name": "prod"},
             {"id": IRIS.domain("hospital"), "type": "Domain", "name": "hospital"},
             {"id": IRIS.domain("edge"), "type": "GlaciationNode", "name": "edge"},
+            *(
+                {
+                    "id": IRIS.object("prod", None, "Node", node),
+                    "type": "Node",
+                    "name": node,
+                    "domain": IRIS.domain(domain),
+                }
+                for node, domain in (("edge-a-1", "hospital"), ("edge-b-1", "edge"))
+            ),
         ]
     )
     return store

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from kg.errors import DatasourceRefused, InvalidInput, MetricMissing
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.history import History, Series
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Gap, Grid, Key
+from drumlin.kg.errors import DatasourceRefused, InvalidInput, MetricMissing
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.history import History, SeriesTable
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Gap, Grid, Key
 from tests.integration.conftest import DAYS, WIDE, RealPrometheus, at, available
 from tests.integration.remote_write import STALE, histogram, sample, write
 from tests.integration.test_prometheus_cache import Proxy, proxy  # noqa: F401  # a fixture
@@ -60,7 +60,7 @@ def history_grid(first: int = 0, last: int = 239) -> Grid:
     return Grid(int(at(first).timestamp()), int(at(last).timestamp()), 60)
 
 
-def _minutes(series: Series) -> dict[float, float | None]:
+def _minutes(series: SeriesTable) -> dict[float, float | None]:
     """Return the values by minute since ``T0``."""
     times = [(each - at(0)).total_seconds() / 60 for each in series.table["ds"].to_pylist()]
     return dict(zip(times, series.table["y"].to_pylist(), strict=True))
@@ -70,8 +70,10 @@ def test_two_replicas_that_tell_the_same_count_once(history: History) -> None:
     """Half a core of two is a quarter, though two kube-state-metrics tell the limit; and so for the pod that followed."""
     found = _minutes(history.fetch(CHECKOUT, "cpu_utilisation", start=at(10), end=at(230), step="10m"))
 
-    # At 2:00 both pods have a sample of their limit within reach, so four cores are told for half a core used.
-    assert found == pytest.approx({m: 25.0 if m < 120 else 12.5 for m in range(10, 240, 10)})
+    # The first pod's last sample is that of 1:59. At 2:00 both pods' limits are recent, so four cores are told for half a core used.
+    assert found == pytest.approx(
+        {m: 12.5 * 9 / 10 if m == 120 else 25.0 if m < 120 else 12.5 for m in range(10, 240, 10)}
+    )
 
 
 def test_a_scrape_interval_beyond_the_step_repeats_and_says_so(prometheus: RealPrometheus, graph: GraphStore) -> None:
@@ -86,13 +88,23 @@ def test_a_scrape_interval_beyond_the_step_repeats_and_says_so(prometheus: RealP
     assert any("shorter than prometheus-main's scrape interval" in each for each in memory.warnings)
 
 
-def test_a_window_that_is_too_short_for_a_rate_would_be_empty(prometheus: RealPrometheus, graph: GraphStore) -> None:
-    """With the interval believed to be a minute, a rate over four minutes finds no two scrapes: an error, not zeros."""
+def test_a_window_that_is_too_short_for_two_scrapes_counts_all_the_same(
+    prometheus: RealPrometheus, graph: GraphStore
+) -> None:
+    """With the interval believed to be a minute, windows of four minutes hold a scrape at most: what was counted since the last adds up."""
+    with History(Resolver(graph, IRIS, [prometheus.datasource()])) as history:
+        found = _minutes(history.fetch(SLOW, "cpu_usage", start=at(60), end=at(119), step="1m"))
+    assert sum(found.values()) / 60 == pytest.approx(0.75)
+
+
+def test_a_rate_that_finds_no_two_scrapes_is_an_error(prometheus: RealPrometheus, graph: GraphStore) -> None:
+    """A caller's own PromQL whose range is too short has no point: the error says so, and no zeros come."""
+    rate = "sum(rate(container_cpu_usage_seconds_total[4m]))"
     with (
         History(Resolver(graph, IRIS, [prometheus.datasource()])) as history,
         pytest.raises(MetricMissing, match="no point of the query in the window") as error,
     ):
-        history.fetch(SLOW, "cpu_usage", start=at(62), end=at(64), step="1m")
+        history.fetch(SLOW, "promql", query=rate, start=at(62), end=at(64), step="1m")
     assert "two scrapes" in (error.value.hint or "")
 
 
@@ -159,14 +171,14 @@ def test_more_samples_than_a_query_may_load_are_computed_not_tried(
     with History(Resolver(graph, IRIS, [behind])) as history:
         found = _minutes(history.fetch(WIDE_ID, "mem_usage", start=at(0), end=at(239), step="1m"))
         assert found == {m: 300.0 * (1 + m) for m in range(240)}
-    assert len(proxy.spans) == 2
-    assert proxy.statuses == [200, 200]
+    assert len(proxy.spans) == 6
+    assert proxy.statuses == [200] * 6
     with Prometheus(prometheus.datasource()) as client, pytest.raises(DatasourceRefused, match="too many samples"):
         client._range(f'sum(container_memory_working_set_bytes{{pod=~"{"|".join(WIDE)}"}})', history_grid())
 
 
-def test_a_staleness_marker_ends_a_series_at_once(prometheus: RealPrometheus, history: History) -> None:
-    """After the marker there is no looking back: the gap begins with it and ends with the next sample."""
+def test_a_staleness_marker_ends_a_series_within_two_scrapes(prometheus: RealPrometheus, history: History) -> None:
+    """The last sample counts for two and a half scrapes, marked or not: then the gap begins, and ends with the next sample."""
     labels = {"__name__": "container_memory_working_set_bytes", "job": "kubelet", "metrics_path": "/metrics/cadvisor"}
     labels |= {"namespace": "shop", "pod": "dying-0", "container": "c"}
     seconds = int(at(LATER).timestamp())
@@ -175,9 +187,9 @@ def test_a_staleness_marker_ends_a_series_at_once(prometheus: RealPrometheus, hi
 
     series = history.fetch(DYING, "mem_usage", start=at(LATER), end=at(LATER + 30), step="1m")
 
-    expected = {LATER + m: None if 11 <= m < 20 else float(m) for m in range(31)}
+    expected = {LATER + m: None if 13 <= m < 20 else float(min(m, 10) if m < 20 else m) for m in range(31)}
     assert _minutes(series) == expected
-    assert series.gaps[Key(DYING, "mem_usage")] == (Gap(at(LATER + 11), at(LATER + 19)),)
+    assert series.gaps[Key(DYING, "mem_usage")] == (Gap(at(LATER + 13), at(LATER + 19)),)
 
 
 def test_native_histograms_are_refused_with_advice_and_read_by_a_function(prometheus: RealPrometheus) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kg.errors import DatasourceRefused
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.series import Grid
+from drumlin.kg.errors import DatasourceRefused
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.series import Grid
 from tests.integration.test_prometheus_faults import FaultServer, Reply, _datasource
 from tests.listening import listening
 

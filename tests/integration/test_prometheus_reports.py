@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kg.errors import DatasourceRefused, InvalidInput, InvalidSettings, MetricMissing
-from kg.servers import DatasourceSettings
-from kg.settings import Settings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.prometheus import Prometheus, decode_values
-from kg.telemetry.history import History
-from kg.telemetry.quoting import literally, quote
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Grid, Window
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import DatasourceRefused, InvalidInput, InvalidSettings, MetricMissing
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus, decode_values
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.quoting import literally, quote
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Grid, Window
 from tests.integration.conftest import RealPrometheus, at, odd_values
 from tests.integration.test_prometheus_faults import FaultServer, _datasource, _one, server  # noqa: F401  # a fixture
 from tests.integration.test_prometheus_history import CHECKOUT, LEDGER, NODE_A, _graph
@@ -100,8 +100,12 @@ def test_grafana_13055_not_a_number_and_infinity_break_nothing() -> None:
 
 
 def test_grafana_21417_a_rate_looks_back_four_scrapes_at_least() -> None:
-    """However short the step, the window of a rate holds the scrapes that it needs."""
-    for interval, step, window in (("15s", "15s", "[1m]"), ("60s", "1m", "[4m]"), ("60s", "10m", "[10m]")):
+    """However short the step, the window of a rate holds the scrapes that it needs, and the one before it."""
+    for interval, step, window in (
+        ("15s", "15s", "[74999ms]"),
+        ("60s", "1m", "[299999ms]"),
+        ("60s", "10m", "[659999ms]"),
+    ):
         given = {"name": "p", "kind": "prometheus", "url": "http://p", "scrape_interval": interval}
         datasource = Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
         found = Resolver(_graph(), IRIS, [datasource]).resolve(CHECKOUT, "cpu_usage", Window(at(0), at(60)), step=step)
@@ -134,9 +138,9 @@ def test_telegraf_3739_a_password_in_the_url_goes_nowhere(tmp_path: Path) -> Non
     config.write_text(f'[[datasource]]\nname = "p"\nkind = "prometheus"\nurl = "{secret}"\n')
     with pytest.raises(InvalidSettings) as error:
         Settings.load(config)
-    found = Datasource.discovered("p", "prometheus", secret, IRIS, None)
+    found = Datasource.discovered("p", "prometheus", secret, IRIS, None, None)
     assert found.url == "http://127.0.0.1:9"
-    told = f"{error.value} {error.value.hint} {error.value.detail} {found} {found.document()}"
+    told = f"{error.value} {error.value.hint} {error.value.detail} {found} {found.document(IRIS)}"
     assert "hunter2" not in told
     assert "joe" not in told
 

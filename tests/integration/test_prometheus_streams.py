@@ -13,14 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-import kg
-from kg.errors import DatasourceRefused, MetricMissing
-from kg.jsonld import NodeDocument, lines
-from kg.store.protocol import GraphWrite
-from kg.telemetry import history as histories
-from kg.telemetry.gathering import DECODING
-from kg.telemetry.history import History
-from kg.telemetry.resolve import Resolver
+import drumlin
+from drumlin.kg.errors import DatasourceRefused, MetricMissing
+from drumlin.kg.rdf.jsonld import NodeDocument, lines
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry import history as histories
+from drumlin.kg.telemetry.gathering import DECODING
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.resolve import Resolver
 from tests.integration.conftest import at
 from tests.integration.test_prometheus_faults import FaultServer, Reply, _datasource, _one, server  # noqa: F401  # a fixture
 from tests.listening import listening
@@ -157,9 +157,9 @@ def service(upstream: FaultServer, tmp_path_factory: pytest.TempPathFactory) -> 
     )
     with (
         serving("--store", str(directory / "s"), "--config", str(directory / "drumlin.toml")) as running,
-        kg.connect(running.url) as client,
+        drumlin.connect(running.url) as client,
     ):
-        client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in _documents()], atomic=True)
+        client.apply([GraphWrite.of(str(each["id"]), lines(each), "test") for each in _documents()], atomic=True)
         yield running
 
 
@@ -177,7 +177,7 @@ def test_a_client_that_leaves_ends_the_services_requests(service: Service, upstr
     seen = [-1]
 
     def quiet() -> bool:
-        """Tell whether nothing was asked for half a second."""
+        """Return whether nothing was asked for half a second."""
         before = len(upstream.forms)
         time.sleep(0.5)
         seen.append(len(upstream.forms))

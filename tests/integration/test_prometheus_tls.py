@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, SourceUnavailable
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
 from tests.integration.test_prometheus_faults import GRID, QUERY, FaultServer, _one
 from tests.listening import listening
 from tests.unit.telemetry_store import IRIS

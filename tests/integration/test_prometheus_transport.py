@@ -11,11 +11,11 @@ from typing import Self
 
 import pytest
 
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.series import Grid
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import DatasourceRefused, SourceUnavailable
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.series import Grid
 from tests.unit.telemetry_store import IRIS
 
 QUERY = 'sum(up{job="x"})'
@@ -184,7 +184,7 @@ def test_a_compression_that_cannot_be_undone_is_told(body: bytes, coding: bytes,
 
 def test_a_small_body_that_inflates_is_cut_off(waits: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is for what is held in memory, not for what came over the wire."""
-    monkeypatch.setattr("kg.telemetry.fetch.connection.MAX_BYTES", 1 << 20)
+    monkeypatch.setattr("drumlin.kg.telemetry.fetch.connection.MAX_BYTES", 1 << 20)
     bomb = gzip.compress(b" " * (8 << 20))
     with (
         RawServer(_whole(bomb, b"Content-Encoding: gzip")) as server,

@@ -1,4 +1,4 @@
-"""The promises of ``kg.store.protocol``, kept on Oxigraph's server and on Virtuoso; ``tests/unit/test_store.py`` has the embedded store's."""
+"""The promises of ``kg.store.protocol``, kept on Oxigraph's server and on Virtuoso; ``tests/store/test_store.py`` has the embedded store's."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import closing
 import httpx
 import pytest
 
-from kg.store.protocol import Store
-from kg.store.remote import RemoteStore
+from drumlin.kg.store.protocol import Store
+from drumlin.kg.store.remote.store import RemoteStore
 from tests import store_behaviours
 from tests.integration.engines import ENGINES, RunningEngine, engine
 

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kg.errors import InvalidSettings, StoreUnavailable
-from kg.servers import Credential, StoreSettings, TlsSettings
-from kg.store import remote_books, remote_entries
-from kg.store.remote import RemoteStore
+from drumlin.kg.config.datasources import Credential, StoreSettings, TlsSettings
+from drumlin.kg.errors import InvalidSettings, StoreUnavailable
+from drumlin.kg.store.remote import bookkeeping_graph, catalogue_cache
+from drumlin.kg.store.remote.store import RemoteStore
 from tests.integration.engines import RunningEngine, engine
 from tests.integration.test_prometheus_tls import certificate
 from tests.listening import listening
@@ -145,8 +145,8 @@ def test_who_is_not_trusted_gets_no_token(proxy: Proxy, certificates: Path, tmp_
 
 def test_a_listing_reads_what_has_changed(oxigraph: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """However two processes write, each lists what a third, which reads all, does; what it has read it does not read again."""
-    monkeypatch.setattr(remote_entries, "_PAGE", 7)
-    monkeypatch.setattr(remote_entries, "FAR", 8)
+    monkeypatch.setattr(catalogue_cache, "_PAGE", 7)
+    monkeypatch.setattr(catalogue_cache, "FAR", 8)
     chance = random.Random(5)
     with closing(RemoteStore(oxigraph.url)) as one, closing(RemoteStore(oxigraph.url)) as two:
         one.apply([write(f"{ROOT}{number:02}/-/node/n", 0, owner=f"o{number % 2}") for number in range(20)])
@@ -167,7 +167,7 @@ def test_a_listing_reads_what_has_changed(oxigraph: RunningEngine, monkeypatch: 
             ]
             assert one.entries(after=after, limit=2) == expected[4:6]
         with monkeypatch.context() as patched:
-            patched.delattr(remote_books, "entries_query")
+            patched.delattr(bookkeeping_graph, "entries_query")
             two.apply([write(expected[0].graph, "new", owner=expected[0].owner)])
             assert [each.graph for each in one.entries()] == [each.graph for each in expected]
             assert one.entries()[0].generation == two.generation

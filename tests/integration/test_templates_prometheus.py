@@ -9,18 +9,20 @@ from datetime import timedelta
 import httpx
 import pytest
 
-import kg
-from kg.jsonld import lines
-from kg.store.protocol import GraphWrite
-from kg.telemetry import promql
-from kg.telemetry.fetch.prometheus import Prometheus
-from kg.telemetry.series import Grid, Window
-from kg.telemetry.templates import Template, shipped_templates
+import drumlin
+from drumlin.kg.rdf.jsonld import lines
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry import promql
+from drumlin.kg.telemetry.fetch.prometheus import Prometheus
+from drumlin.kg.telemetry.series import Grid, Window
+from drumlin.kg.telemetry.templates import Template, shipped_templates
 from tests.integration.conftest import RealPrometheus, at
 from tests.integration.test_prometheus_history import LEDGER, documents
 from tests.service.conftest import serving
 
-VALUES = {"namespace": "pay.ments", "pods": "x-[0-9a-f]{6,10}-[0-9a-z]{5}", "node": 'a"b\\c'}
+VALUES = {
+    "namespace": "pay.ments", "pods": "x-[0-9a-f]{6,10}-[0-9a-z]{5}", "node": 'a"b\\c', "remote": 'a"b\\c', "clusters": "a-to-b-http",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -31,7 +33,9 @@ VALUES = {"namespace": "pay.ments", "pods": "x-[0-9a-f]{6,10}-[0-9a-z]{5}", "nod
 def test_a_real_server_evaluates_the_template(prometheus: RealPrometheus, template: Template) -> None:
     """Each template, also of exporters that are not enabled, is a query that the server runs without an error."""
     with Prometheus(prometheus.datasource()) as client:
-        query = promql.render(template.query, VALUES, window=timedelta(minutes=5), datasource=client.datasource)
+        query = promql.render(
+            template.query, VALUES, window=timedelta(minutes=5), datasource=client.datasource, matchers=()
+        )
 
         client.series(query, Grid.over(Window(at(5), at(60)), timedelta(minutes=5)))
 
@@ -48,8 +52,8 @@ def http(prometheus: RealPrometheus, tmp_path_factory: pytest.TempPathFactory) -
     source = f'name = "prometheus-main"\nkind = "prometheus"\nurl = "{prometheus.url}"\nscrape_interval = "60s"'
     (directory / "drumlin.toml").write_text(f"[[datasource]]\n{source}\n")
     with serving("--store", str(directory / "store"), "--config", str(directory / "drumlin.toml")) as service:
-        with kg.connect(service.url) as client:
-            client.apply([GraphWrite(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
+        with drumlin.connect(service.url) as client:
+            client.apply([GraphWrite.of(str(each["id"]), lines(each), "test") for each in documents()], atomic=True)
         with httpx.Client(base_url=service.url, timeout=60) as opened:
             yield opened
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.cli.main import main
+from drumlin.api.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "https://kg.example"
@@ -69,7 +69,7 @@ def serving(*options: str, cluster: str = "prod", environment: Mapping[str, str]
     command = [
         sys.executable,
         "-m",
-        "api.cli.main",
+        "drumlin.api.cli.main",
         "serve",
         "--port",
         "0",
@@ -99,7 +99,7 @@ def until_ready(service: Service, seconds: float = 30) -> None:
     deadline = time.monotonic() + seconds
     while not _is_ready(service):
         assert time.monotonic() < deadline, "".join(service.log)
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def _is_ready(service: Service) -> bool:
@@ -110,9 +110,9 @@ def _is_ready(service: Service) -> bool:
     return bool(found["generation"] >= ready.json()["generation"])
 
 
-def drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
+def run_drumlin(*arguments: str, input: str | None = None) -> subprocess.CompletedProcess[str]:
     """Run the command line in a process of its own."""
-    command: Sequence[str] = [sys.executable, "-m", "api.cli.main", *arguments]
+    command: Sequence[str] = [sys.executable, "-m", "drumlin.api.cli.main", *arguments]
     return subprocess.run(command, cwd=ROOT, input=input, capture_output=True, text=True, check=False, timeout=120)
 
 

@@ -171,7 +171,7 @@ def test_a_cut_body_is_none(service: Service, http: httpx.Client, place: str, fr
     body = WHOLE[place]
     sent = b"%x\r\n%b\r\n" % (len(body), body) if "chunked" in framing else body
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media_type}\r\n{framing}\r\n\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\n{framing}\r\n\r\n"
         connection.sendall(head.encode() + sent)
         connection.shutdown(socket.SHUT_WR)
         assert connection.recv(12) == b"HTTP/1.1 400"
@@ -183,7 +183,7 @@ def test_lines_before_a_cut_are_written(http: httpx.Client) -> None:
     """In bulk each line stands for itself: those that came whole are done and told, then that the rest did not come."""
     lines = b"".join(b'{"op": "remove", "id": "tag/cut-%d"}\n' % number for number in range(3))
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
-        connection.sendall(b"POST /subgraphs HTTP/1.1\r\nHost: x\r\nContent-Length: 10000\r\n\r\n" + lines[:-1])
+        connection.sendall(b"POST /subgraphs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10000\r\n\r\n" + lines[:-1])
         connection.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
     told = [json.loads(each) for each in answer.partition(b"\r\n\r\n")[2].splitlines()]
@@ -196,7 +196,7 @@ def test_who_asks_first_is_told_before_sending(http: httpx.Client, place: str) -
     """A body that is too large by its own account is refused in place of ``100 Continue`` (curl asks from 1 MB on)."""
     method, path, media_type = PLACES[place]
     with socket.create_connection((http.base_url.host, http.base_url.port or 80), timeout=30) as connection:
-        head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media_type}\r\nContent-Length: {SIZE}"
+        head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media_type}\r\nContent-Length: {SIZE}"
         connection.sendall(head.encode() + b"\r\nExpect: 100-continue\r\n\r\n")
         assert connection.recv(12) == b"HTTP/1.1 413"
 

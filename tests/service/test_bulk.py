@@ -16,8 +16,8 @@ import httpx
 import pytest
 import zstandard
 
+from drumlin.kg.graphs.owners import HEADER as OWNER
 from tests.service.conftest import BASE, Service
-from tests.waiting import until
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 MANY = 2_500
@@ -38,8 +38,8 @@ def _told(answer: httpx.Response) -> list[dict[str, Any]]:
     return [json.loads(line) for line in answer.text.splitlines()]
 
 
-def _send(http: httpx.Client, *lines: dict[str, Any] | bytes) -> list[Any]:
-    told = _told(http.post("/subgraphs", content=_body(*lines), headers=NDJSON))
+def _send(http: httpx.Client, *lines: dict[str, Any] | bytes, **headers: str) -> list[Any]:
+    told = _told(http.post("/subgraphs", content=_body(*lines), headers={**NDJSON, **headers}))
     return [each.get("outcome") or each["problem"]["status"] for each in told]
 
 
@@ -88,7 +88,7 @@ def test_a_line_names_what_must_be_there(http: httpx.Client, name: str) -> None:
 def test_an_atomic_request_tells_which_line_is_wrong(http: httpx.Client, name: str) -> None:
     """The problem bears the number of its line, and nothing was written; too many bytes are told with the limit."""
     _send(http, _line(f"{name}-there"))
-    owned, stale = _line(f"{name}-there", owner="dump"), _line(f"{name}-there", digest="0")
+    owned, stale = _line(f"{name}-there", owner="other"), _line(f"{name}-there", digest="0")
     refused_early = (b"x", _line(name), _line(f"{name}-2", "fly"), _line(f"{name}-3", "delete"), _line("", "put"))
     for bad in (*refused_early, owned, stale, _line(f"{name}-4", digest="0")):
         refused = http.post("/subgraphs?atomic=true", content=_body(_line(name), bad), headers=NDJSON)
@@ -143,13 +143,17 @@ def test_a_packed_body_is_read_and_a_broken_one_told(http: httpx.Client, name: s
 
 
 def test_an_owner_is_a_name_that_every_answer_can_bear(http: httpx.Client, name: str) -> None:
-    """An owner in any script can be read back from the header; one with control characters is refused and not stored."""
-    assert _send(http, _line(name, owner="kubernetes:南京 1")) == ["created"]
+    """An owner in any script, as it is or percent-encoded, can be read back; one that is too long or has control characters is refused."""
+    assert _send(http, _line(name), **{OWNER: "kubernetes:%E5%8D%97%E4%BA%AC%201"}) == ["created"]
+    as_it_is = {**NDJSON, OWNER: "kubernetes:南京 1".encode()}
+    assert _told(http.post("/subgraphs", content=_body(_line(name)), headers=as_it_is))[0]["outcome"] == "unchanged"
     read = http.get(f"/subgraph/domain/{name}")
     assert (read.status_code, read.headers["X-Drumlin-Owner"]) == (200, "kubernetes:%E5%8D%97%E4%BA%AC%201")
     assert http.get("/subgraphs", params={"owner": "kubernetes:南京 1"}).json()["items"][0]["name"] == name
-    refused = [_line(f"{name}-{number}", owner=bad) for number, bad in enumerate(("a\r\nX: 1", "\0", "", "x" * 201))]
-    assert _send(http, *refused) == [422] * 4
+    for bad in ("a%0D%0AX: 1", "%00", "", "x" * 201, b"\xff", "%C3"):
+        answer = http.post("/subgraphs", content=_body(_line(f"{name}-b")), headers={**NDJSON, OWNER: bad})
+        assert answer.status_code == 422, bad
+    assert http.get(f"/subgraph/domain/{name}-b").status_code == 404
 
 
 def _most(service: Service) -> int:
@@ -174,12 +178,12 @@ def test_large_lines_and_bodies_do_not_pile_up(service: Service, http: httpx.Cli
     assert _most(service) - before < 40_000_000
 
 
-def _provers(service: Service) -> list[int]:
-    """Return the processes that read documents for the service."""
+def _workers(service: Service) -> list[int]:
+    """Return the worker processes of the service."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(FileNotFoundError, ProcessLookupError):
-            if f"--parent={service.process.pid}\0" in (said := path.read_text()) and "kg.proving_process" in said:
+            if f"--parent={service.process.pid}\0" in (said := path.read_text()) and "drumlin.kg.workers.child" in said:
                 found.append(int(path.parent.name))
     return found
 
@@ -199,13 +203,13 @@ def test_many_lines_are_read_by_processes_whatever_becomes_of_them(
         return [each.get("outcome") or each["problem"]["title"] for each in told]
 
     first = outcomes(_told(client.post("/subgraphs", content=_body(*sent(0)), headers=NDJSON)))
-    until(lambda: len(_provers(own_service)) == 2)
+    assert _workers(own_service)
     again = outcomes(_told(client.post("/subgraphs", content=_body(*sent(1)), headers=NDJSON)))
 
     def killing() -> Iterator[bytes]:
         for number, each in enumerate(sent(2)):
             if number == 2_200:
-                for process in _provers(own_service):
+                for process in _workers(own_service):
                     os.kill(process, signal.SIGKILL)
             yield _body(each) + b"\n"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.conftest import ROOT, SAMPLE, Service, drumlin, drumlin_asks, serving
+from tests.service.conftest import ROOT, SAMPLE, Service, drumlin_asks, run_drumlin, serving
 
 CHECKOUT = "prod/payments/deployment/checkout"
 
@@ -21,7 +21,7 @@ CHECKOUT = "prod/payments/deployment/checkout"
 def test_load_reports_and_loads_only_once(tmp_path: Path) -> None:
     """Loading counts by kind; loading the same again writes nothing."""
     arguments = ("load", str(SAMPLE), "--store", str(tmp_path / "s"), "--cluster", "prod", "-o", "json")
-    first, second = drumlin(*arguments), drumlin(*arguments)
+    first, second = run_drumlin(*arguments), run_drumlin(*arguments)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr
     assert json.loads(first.stdout)["objects"]["Pod"] == 38
     assert json.loads(second.stdout)["written"] == 0
@@ -47,7 +47,7 @@ def test_a_broken_dump_loads_what_is_good(tmp_path: Path) -> None:
         "kind: Namespace\napiVersion: v1\nmetadata: {name: extra}\n---\nnot: kubernetes\n---\nkind: [\n"
     )
     (dump / "c.json").write_text((SAMPLE / "nodes.json").read_text()[:5000])
-    answer = drumlin("load", str(dump), "--store", str(tmp_path / "s"), "-o", "json")
+    answer = run_drumlin("load", str(dump), "--store", str(tmp_path / "s"), "-o", "json")
     assert answer.returncode == 3, answer.stderr
     told = json.loads(answer.stdout)
     assert told["objects"]["Deployment"] == 10
@@ -62,7 +62,7 @@ def test_a_broken_dump_loads_what_is_good(tmp_path: Path) -> None:
 
 def test_load_reads_standard_input(tmp_path: Path) -> None:
     """``-`` takes what kubectl prints into the pipe."""
-    answer = drumlin("load", "-", "--store", str(tmp_path / "s"), input=(SAMPLE / "nodes.json").read_text())
+    answer = run_drumlin("load", "-", "--store", str(tmp_path / "s"), input=(SAMPLE / "nodes.json").read_text())
     assert answer.returncode == 0, answer.stderr
     assert "Node" in answer.stdout
 
@@ -127,6 +127,8 @@ def test_resolve_prints_a_runnable_query(service: Service) -> None:
         "2026-11-27T21:00:00Z",
         "--end",
         "2026-11-28T00:00:00Z",
+        "--selector",
+        "exact",
     )
     resolution = json.loads(answer.stdout)
     assert resolution["endpoint"].startswith("http://prometheus.monitoring.svc:9090/")
@@ -145,23 +147,23 @@ def test_history_of_an_unconfigured_datasource_says_what_to_add(service: Service
 
 def test_dump_streams_the_whole_graph(service: Service) -> None:
     """Dump writes N-Quads or JSON-LD to stdout and nothing else."""
-    nquads = drumlin("dump", "-u", service.url)
+    nquads = run_drumlin("dump", "-u", service.url)
     assert nquads.stdout.count("\n") > 1000
     assert nquads.stderr == ""
-    assert json.loads(drumlin("dump", "--format", "jsonld", "-u", service.url).stdout)["@graph"]
-    assert drumlin("dump", "--format", "rdfxml", "-u", service.url).returncode == 1
+    assert json.loads(run_drumlin("dump", "--format", "jsonld", "-u", service.url).stdout)["@graph"]
+    assert run_drumlin("dump", "--format", "rdfxml", "-u", service.url).returncode == 1
 
 
 def test_no_service_exits_5() -> None:
     """Commands that need a service say that none answers, and how to start one."""
-    answer = drumlin("get", CHECKOUT, "-u", "http://127.0.0.1:9")
+    answer = run_drumlin("get", CHECKOUT, "-u", "http://127.0.0.1:9")
     assert answer.returncode == 5
     assert "drumlin serve" in answer.stderr
 
 
 def test_serving_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
     """Without authentication, listening on all addresses is refused unless --insecure is said."""
-    answer = drumlin("serve", "--host", "0.0.0.0", "--port", "0", "--store", str(tmp_path / "s"))
+    answer = run_drumlin("serve", "--host", "0.0.0.0", "--port", "0", "--store", str(tmp_path / "s"))
     assert answer.returncode == 1
     assert "--insecure" in answer.stderr
 
@@ -177,7 +179,7 @@ def test_serving_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_one_clear_line(arguments: tuple[str, ...], said: str) -> None:
     """A setting that cannot be used ends serve at once, naming it."""
-    answer = drumlin("serve", "--port", "0", *arguments)
+    answer = run_drumlin("serve", "--port", "0", *arguments)
     assert answer.returncode == 1
     assert said in answer.stderr.splitlines()[-1] + answer.stderr.splitlines()[0]
     assert "Traceback" not in answer.stderr
@@ -187,7 +189,7 @@ def test_a_second_process_on_a_store_names_the_first(tmp_path: Path) -> None:
     """The store belongs to one process; the error gives its pid."""
     store = str(tmp_path / "s")
     with serving("--store", store) as first:
-        answer = drumlin("load", str(SAMPLE), "--store", store)
+        answer = run_drumlin("load", str(SAMPLE), "--store", store)
         assert answer.returncode == 1
         assert str(first.process.pid) in answer.stderr
 
@@ -195,8 +197,8 @@ def test_a_second_process_on_a_store_names_the_first(tmp_path: Path) -> None:
 def test_a_store_keeps_its_base(tmp_path: Path) -> None:
     """Opening a store under another base is refused with the base it was made under."""
     store = str(tmp_path / "s")
-    assert drumlin("load", str(SAMPLE), "--store", store, "--base", "https://a.example").returncode == 0
-    other = drumlin("load", str(SAMPLE), "--store", store, "--base", "https://b.example")
+    assert run_drumlin("load", str(SAMPLE), "--store", store, "--base", "https://a.example").returncode == 0
+    other = run_drumlin("load", str(SAMPLE), "--store", store, "--base", "https://b.example")
     assert other.returncode == 1
     assert "--base https://a.example" in other.stderr
 
@@ -234,16 +236,16 @@ def test_follow_writes_through_rest(tmp_path: Path) -> None:
         serving("--store", str(tmp_path / "b")) as remote,
     ):
         options = ("--to", remote.url, "--base", "https://kg.example", "--cluster", "prod")
-        answer = drumlin("follow", f"dump:{SAMPLE}", *options)
+        answer = run_drumlin("follow", f"dump:{SAMPLE}", *options)
         assert answer.returncode == 0, answer.stderr
         deadline = time.monotonic() + 20
         while httpx.get(f"{direct.url}/readyz").status_code != 200 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert graphs(remote.url) == graphs(direct.url) != set()
         generation = httpx.get(f"{remote.url}/readyz").json()["generation"]
-        assert drumlin("follow", f"dump:{SAMPLE}", *options).returncode == 0
+        assert run_drumlin("follow", f"dump:{SAMPLE}", *options).returncode == 0
         assert httpx.get(f"{remote.url}/readyz").json()["generation"] == generation
-        other = drumlin(
+        other = run_drumlin(
             "follow", f"dump:{SAMPLE}", "--to", remote.url, "--base", "https://other.example", "--cluster", "prod"
         )
         assert other.returncode == 1

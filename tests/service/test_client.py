@@ -1,4 +1,4 @@
-"""kg.connect over a listening server: the same operations, synchronous and asynchronous."""
+"""drumlin.connect over a listening server: the same operations, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import rdflib
+from rdflib.compare import isomorphic
 
-import kg
-from api.demo.prometheus import free_port
-from kg import errors
-from kg.client import AsyncClient, AsyncGraph, AsyncSubgraph, AsyncWorkload, Client, Graph, Subgraph, Workload
-from kg.client.forecasts import AsyncForecasts, Forecasts
-from kg.errors import (
+import drumlin
+from drumlin.api.demo.prometheus import free_port
+from drumlin.kg import errors
+from drumlin.kg.client import AsyncClient, AsyncGraph, AsyncSubgraph, AsyncWorkload, Client, Graph, Subgraph, Workload
+from drumlin.kg.client.forecasts import AsyncForecasts, Forecasts
+from drumlin.kg.errors import (
     AlreadyExists,
     Conflict,
     EventsGone,
@@ -34,7 +36,7 @@ from kg.errors import (
     SourceUnavailable,
     StoreUnavailable,
 )
-from kg.store.protocol import GraphWrite
+from drumlin.kg.store.protocol import GraphWrite
 from tests.listening import listening
 from tests.service.conftest import Service, serving
 from tests.service.test_subgraph import forecast
@@ -46,13 +48,13 @@ SELECT ?name ?replicas ?started ?none WHERE { ?w a :Deployment ; :namespace "pay
 
 
 @pytest.fixture
-def client(service: Service) -> Iterator[kg.Client]:
+def client(service: Service) -> Iterator[drumlin.Client]:
     """A client of the service."""
-    with kg.connect(service.url) as connected:
+    with drumlin.connect(service.url) as connected:
         yield connected
 
 
-def test_workloads_are_listed_and_read(client: kg.Client) -> None:
+def test_workloads_are_listed_and_read(client: drumlin.Client) -> None:
     """Listing gives names, kinds and phases; one workload gives its document and its metrics with unit and query."""
     found = {workload.id: workload for workload in client.workloads()}
     assert len(found) == 20
@@ -67,7 +69,7 @@ def test_workloads_are_listed_and_read(client: kg.Client) -> None:
     assert 'namespace="payments"' in metric.query
 
 
-def test_solutions_are_pythons_values(client: kg.Client) -> None:
+def test_solutions_are_pythons_values(client: drumlin.Client) -> None:
     """Numbers and times of a SELECT come as such, an unbound variable as None, and frames can be made of them."""
     rows = client.sparql(SELECT)
     assert rows.columns == ("name", "replicas", "started", "none")
@@ -80,7 +82,7 @@ def test_solutions_are_pythons_values(client: kg.Client) -> None:
     assert client.sparql("CONSTRUCT { ?s a ?o } WHERE { ?s a ?o } LIMIT 1").endswith(" .\n")
 
 
-def test_a_subgraph_is_created_replaced_and_deleted(client: kg.Client) -> None:
+def test_a_subgraph_is_created_replaced_and_deleted(client: drumlin.Client) -> None:
     """put, get, text, create and delete work on one graph, with ETags, and errors are the service's own."""
     name = uuid.uuid4().hex
     handle = client.subgraph(f"forecast/{name}")
@@ -102,7 +104,7 @@ def test_a_subgraph_is_created_replaced_and_deleted(client: kg.Client) -> None:
         handle.get()
 
 
-def test_what_was_read_is_written_only_when_it_is_still_so(client: kg.Client) -> None:
+def test_what_was_read_is_written_only_when_it_is_still_so(client: drumlin.Client) -> None:
     """The ETag that comes with a document guards a put, a patch and a delete of it."""
     name = uuid.uuid4().hex
     handle = client.subgraph(f"forecast/{name}")
@@ -117,7 +119,7 @@ def test_what_was_read_is_written_only_when_it_is_still_so(client: kg.Client) ->
     handle.delete(if_match=newer)
 
 
-def test_entities_are_listed_by_what_is_known_of_them(client: kg.Client) -> None:
+def test_entities_are_listed_by_what_is_known_of_them(client: drumlin.Client) -> None:
     """Several filters narrow together, several values of one widen; listing and search agree."""
     found = [
         each.id for each in client.subgraphs(type=["Deployment", "StatefulSet"], namespace="payments", cluster="prod")
@@ -130,7 +132,7 @@ def test_entities_are_listed_by_what_is_known_of_them(client: kg.Client) -> None
     assert 0 < len(pods) < len(list(client.subgraphs(type="Pod")))
 
 
-def test_a_query_has_its_dataset_and_its_deadline(client: kg.Client) -> None:
+def test_a_query_has_its_dataset_and_its_deadline(client: drumlin.Client) -> None:
     """Graphs of the caller's are the default graph or the named ones; a deadline of his ends the query."""
     graph = f"http://example.org/{uuid.uuid4()}"
     client.graph(graph).put("<http://a> <http://b> 1 .")
@@ -146,7 +148,7 @@ def test_a_query_has_its_dataset_and_its_deadline(client: kg.Client) -> None:
     client.graph(graph).delete()
 
 
-def test_writes_of_many_graphs_are_atomic_on_request(client: kg.Client) -> None:
+def test_writes_of_many_graphs_are_atomic_on_request(client: drumlin.Client) -> None:
     """A refused write of an atomic request raises and leaves nothing behind."""
     lines = frozenset(
         {
@@ -154,23 +156,23 @@ def test_writes_of_many_graphs_are_atomic_on_request(client: kg.Client) -> None:
             '<https://kg.example/id/domain/x1> <https://w3id.org/drumlin/ns#name> "x1" .',
         }
     )
-    good = GraphWrite("https://kg.example/id/domain/x1", lines, "test")
-    stolen = GraphWrite(f"https://kg.example/id/{CHECKOUT}", None, "test")
+    good = GraphWrite.of("https://kg.example/id/domain/x1", lines, "test")
+    stolen = GraphWrite.of(f"https://kg.example/id/{CHECKOUT}", None, "test")
     with pytest.raises(Conflict, match="is written by dump") as refused:
         client.apply([good, stolen], atomic=True)
     assert refused.value.detail["owner"] == "dump"
     with pytest.raises(ResourceNotFound):
         client.subgraph("domain/x1").get()
     assert [each["outcome"] for each in client.apply([good])] == ["created"]
-    assert [each["outcome"] for each in client.apply([GraphWrite(good.graph, None, "test")])] == ["removed"]
+    assert [each["outcome"] for each in client.apply([GraphWrite.of(good.graph, None, "test")])] == ["removed"]
 
 
-def test_the_export_streams(client: kg.Client) -> None:
+def test_the_export_streams(client: drumlin.Client) -> None:
     """The whole graph comes in chunks."""
     assert b"".join(client.export()).count(b"\n") > 1000
 
 
-def test_an_unknown_metric_says_which_there_are(client: kg.Client) -> None:
+def test_an_unknown_metric_says_which_there_are(client: drumlin.Client) -> None:
     """Asking a workload for a metric it does not have names those it has, before anything is sent."""
     with pytest.raises(ResourceNotFound) as refused:
         client.workload(CHECKOUT).history("cpu")
@@ -179,7 +181,10 @@ def test_an_unknown_metric_says_which_there_are(client: kg.Client) -> None:
 
 def test_no_service_is_a_clear_error() -> None:
     """Nobody listening gives one error that says where and what to do."""
-    with kg.connect("http://127.0.0.1:9") as client, pytest.raises(SourceUnavailable, match="127.0.0.1:9") as failed:
+    with (
+        drumlin.connect("http://127.0.0.1:9") as client,
+        pytest.raises(SourceUnavailable, match="127.0.0.1:9") as failed,
+    ):
         client.workloads()
     assert "drumlin serve" in str(failed.value.hint)
 
@@ -220,7 +225,7 @@ def busy() -> Iterator[str]:
 def test_a_busy_service_is_asked_again_as_often_as_is_said(busy: str) -> None:
     """Two times more by default, ``retries`` otherwise; what is not safe to repeat is not repeated; by both clients."""
     Busy.refusals = 2
-    with kg.connect(busy) as client:
+    with drumlin.connect(busy) as client:
         assert client.about()["status"] == "alive"
         assert len(Busy.asked) == 3
         Busy.refusals, Busy.asked = 9, []
@@ -233,7 +238,7 @@ def test_a_busy_service_is_asked_again_as_often_as_is_said(busy: str) -> None:
 
     async def ask(retries: int) -> None:
         Busy.refusals, Busy.asked = 9, []
-        async with kg.connect_async(busy, retries=retries) as other:
+        async with drumlin.connect_async(busy, retries=retries) as other:
             with pytest.raises(StoreUnavailable):
                 await other.about()
         assert len(Busy.asked) == retries + 1
@@ -245,7 +250,7 @@ def test_a_busy_service_is_asked_again_as_often_as_is_said(busy: str) -> None:
 def test_a_slow_service_is_given_up_and_not_asked_again(busy: str) -> None:
     """Past the time-out there is one clear error, and the request, which may be under way still, is not sent twice."""
     Busy.refusals, Busy.seconds = 0, 0.6
-    with kg.connect(busy, timeout=0.2) as client, pytest.raises(SourceUnavailable, match="no answer"):
+    with drumlin.connect(busy, timeout=0.2) as client, pytest.raises(SourceUnavailable, match="no answer"):
         client.about()
     assert len(Busy.asked) == 1
 
@@ -255,7 +260,7 @@ def test_the_asynchronous_twin_does_the_same(service: Service) -> None:
 
     async def ask() -> None:
         name = uuid.uuid4().hex
-        async with kg.connect_async(service.url) as client:
+        async with drumlin.connect_async(service.url) as client:
             assert len(await client.workloads()) == 20
             checkout = await client.workload(CHECKOUT)
             assert (await checkout.metrics())["mem_usage"].unit == "By"
@@ -275,7 +280,7 @@ def test_the_asynchronous_twin_does_the_same(service: Service) -> None:
     asyncio.run(ask())
 
 
-def test_the_client_finds_patches_and_follows(client: kg.Client) -> None:
+def test_the_client_finds_patches_and_follows(client: drumlin.Client) -> None:
     """Search, patch, frame, around and changes do over HTTP what they say."""
     assert client.search("checkout", type=["Deployment", "Pod"])["items"][0]["name"] == "checkout"
     assert client.search(namespace="payments", type="Workload")["total"] == len(client.workloads(namespace="payments"))
@@ -300,7 +305,7 @@ def test_the_client_finds_patches_and_follows(client: kg.Client) -> None:
     assert [each["type"] for each in around] == ["Deployment", "Namespace"]
 
 
-def test_an_update_is_run_and_a_wrong_one_told_with_its_place(client: kg.Client) -> None:
+def test_an_update_is_run_and_a_wrong_one_told_with_its_place(client: drumlin.Client) -> None:
     """The generation that holds it comes back; a syntax error has line and column; a deadline of the caller's counts."""
     graph = f"http://example.org/{uuid.uuid4()}"
     before = client.ready()["generation"]
@@ -319,7 +324,7 @@ def test_an_update_is_run_and_a_wrong_one_told_with_its_place(client: kg.Client)
     client.update(f"DROP GRAPH <{graph}>")
 
 
-def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> None:
+def test_any_graph_is_kept_by_its_name(service: Service, client: drumlin.Client) -> None:
     """Put, added to, read in a syntax of one's choice and removed, by either client; a document that does not parse has a place."""
     iri = f"http://example.org/{uuid.uuid4()}"
     graph = client.graph(iri)
@@ -331,7 +336,7 @@ def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> N
     assert refused.value.detail["line"] == 1
 
     async def ask() -> None:
-        async with kg.connect_async(service.url) as other:
+        async with drumlin.connect_async(service.url) as other:
             assert (await other.graph(iri).text("ntriples")).count("\n") == 2
             assert await other.graph(iri).put("<http://a> <http://b> 3 .") is False
             assert await other.graph(iri).post("<http://a> <http://b> 4 .") is False
@@ -348,7 +353,7 @@ def test_any_graph_is_kept_by_its_name(service: Service, client: kg.Client) -> N
         client.graph("")
 
 
-def test_what_operators_and_rdf_tools_ask(service: Service, client: kg.Client) -> None:
+def test_what_operators_and_rdf_tools_ask(service: Service, client: drumlin.Client) -> None:
     """State, vocabulary, descriptions and documents come from both clients with the same methods, of one definition."""
     assert client.check()["whole"]
     assert client.audit()["graphs"] > 100
@@ -365,7 +370,7 @@ def test_what_operators_and_rdf_tools_ask(service: Service, client: kg.Client) -
     assert client.document_address(CHECKOUT) == f"/doc/{CHECKOUT}"
 
     async def ask() -> None:
-        async with kg.connect_async(service.url) as other:
+        async with drumlin.connect_async(service.url) as other:
             assert await other.document(CHECKOUT) == client.document(CHECKOUT)
             with pytest.raises(ResourceNotFound):
                 await other.profile("none")
@@ -378,7 +383,7 @@ def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
     port = str(free_port())
     options = ("--store", str(tmp_path / "store"), "--port", port)
     seen: list[str] = []
-    with kg.connect(f"http://127.0.0.1:{port}") as client:
+    with drumlin.connect(f"http://127.0.0.1:{port}") as client:
         with serving(*options) as first:
             changes = client.changes(since=0)
             client.subgraph("forecast/a").create(forecast("a"))
@@ -388,7 +393,7 @@ def test_following_goes_on_after_the_service_was_away(tmp_path: Path) -> None:
         with serving(*options):
             client.subgraph("forecast/b").create(forecast("b"))
             seen += ["forecast/a", *iter(lambda: next(changes)["subject"], "forecast/b"), "forecast/b"]
-            with kg.connect(client.url) as other:
+            with drumlin.connect(client.url) as other:
                 everything = other.changes(since=0)
                 assert [next(everything)["subject"] for _ in seen] == seen
 
@@ -398,7 +403,7 @@ def test_the_twin_finds_and_follows_too(service: Service) -> None:
 
     async def ask() -> None:
         name = uuid.uuid4().hex
-        async with kg.connect_async(service.url) as client:
+        async with drumlin.connect_async(service.url) as client:
             assert (await client.search("checkout"))["items"][0]["name"] == "checkout"
             assert await client.query("classes")
             assert await client.queries()
@@ -439,7 +444,43 @@ def test_twins_have_the_same_methods_with_the_same_parameters(plain: type, twin:
 
 
 def test_importing_kg_is_fast_and_light() -> None:
-    """``import kg`` loads neither the engine, pyarrow, pandas nor FastAPI."""
+    """``import drumlin`` loads neither the engine, pyarrow, pandas nor FastAPI."""
     heavy = ("pyoxigraph", "pyarrow", "pandas", "fastapi", "httpx", "rdflib")
-    code = f"import kg, sys; assert not [name for name in {heavy!r} if name in sys.modules], sys.modules.keys()"
+    code = f"import drumlin, sys; assert not [name for name in {heavy!r} if name in sys.modules], sys.modules.keys()"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+CONSTRUCT = """PREFIX : <https://w3id.org/drumlin/ns#>
+CONSTRUCT { ?w :name ?name ; :container _:c . _:c :name ?name } WHERE { ?w a :Deployment ; :name ?name }"""
+
+
+def test_graphs_come_as_rdflibs(service: Service, client: drumlin.Client) -> None:
+    """An entity's graph, a graph by name, and CONSTRUCT and DESCRIBE results become rdflib graphs, with either client."""
+    name = rdflib.URIRef("https://w3id.org/drumlin/ns#name")
+    checkout = client.subgraph(CHECKOUT)
+    graph = checkout.to_rdflib()
+    assert isomorphic(graph, rdflib.Graph().parse(data=str(checkout.text("turtle")), format="turtle"))
+    assert "checkout" in {str(each) for each in graph.objects(predicate=name)}
+    for syntax in ("nquads", "jsonld"):
+        dataset = checkout.text(syntax).to_rdflib()
+        assert isinstance(dataset, rdflib.Dataset)
+        (quads,) = [each for each in dataset.graphs() if len(each)]
+        assert isomorphic(quads, graph)
+    made = client.sparql(CONSTRUCT).to_rdflib()
+    assert len(set(made.subjects(predicate=name))) == 2 * len(client.workloads(kind="Deployment"))
+    described = client.sparql(f"DESCRIBE <https://kg.example/id/{CHECKOUT}>").to_rdflib()
+    assert (rdflib.URIRef(f"https://kg.example/id/{CHECKOUT}"), name, rdflib.Literal("checkout")) in described
+    assert len(client.ontology().to_rdflib()) > 100
+    iri = f"http://example.org/{uuid.uuid4()}"
+    client.graph(iri).put("<http://a> <http://b> [] .")
+
+    async def ask() -> None:
+        async with drumlin.connect_async(service.url) as asking:
+            assert set(await asking.subgraph(CHECKOUT).to_rdflib()) == set(graph)
+            assert set(await asking.graph(iri).to_rdflib()) == set(client.graph(iri).to_rdflib())
+            assert isomorphic((await asking.sparql(CONSTRUCT)).to_rdflib(), made)
+            with pytest.raises(ResourceNotFound):
+                await asking.graph(iri + "/none").to_rdflib()
+
+    asyncio.run(ask())
+    client.graph(iri).delete()

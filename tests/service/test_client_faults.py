@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-import kg
-from kg.client import following
-from kg.errors import (
+import drumlin
+from drumlin.kg.client import events_api
+from drumlin.kg.errors import (
     AlreadyExists,
     EventsGone,
     InvalidSettings,
@@ -30,7 +30,7 @@ from kg.errors import (
     StoreUnavailable,
     Throttled,
 )
-from kg.store.protocol import GraphWrite
+from drumlin.kg.store.protocol import GraphWrite
 from tests.integration.test_prometheus_tls import certificate
 from tests.listening import listening
 from tests.service.conftest import Service
@@ -48,9 +48,9 @@ def between(service: Service) -> Iterator[Gateway]:
 
 
 @pytest.fixture
-def client(between: Gateway) -> Iterator[kg.Client]:
+def client(between: Gateway) -> Iterator[drumlin.Client]:
     """A client behind the gateway, that does not wait between two tries."""
-    with kg.connect(between.url) as connected:
+    with drumlin.connect(between.url) as connected:
         connected.waited = unhurried(connected)  # type: ignore[attr-defined]
         yield connected
 
@@ -66,11 +66,11 @@ def unhurried(client: Any) -> list[float]:
     return waited
 
 
-def awaited(url: str, ask: Callable[[kg.AsyncClient], Any], **options: Any) -> Any:
+def awaited(url: str, ask: Callable[[drumlin.AsyncClient], Any], **options: Any) -> Any:
     """Let an asynchronous client ask, which does not wait between two tries either."""
 
     async def run() -> Any:
-        async with kg.connect_async(url, **options) as client:
+        async with drumlin.connect_async(url, **options) as client:
             unhurried(client)
             return await ask(client)
 
@@ -105,7 +105,7 @@ def test_a_service_is_asked_again_when_it_says(between: Gateway, client: Any) ->
 
 
 @pytest.mark.parametrize("after", [0, 40])
-def test_what_may_have_been_done_is_not_done_twice(between: Gateway, client: kg.Client, after: int) -> None:
+def test_what_may_have_been_done_is_not_done_twice(between: Gateway, client: drumlin.Client, after: int) -> None:
     """A connection that breaks after the request: what changes nothing, and a plain PUT, is sent again; a create, a guarded write is not."""
     handle = client.subgraph(f"forecast/{uuid.uuid4().hex}")
     name = handle.id.rpartition("/")[2]
@@ -127,7 +127,7 @@ def test_what_may_have_been_done_is_not_done_twice(between: Gateway, client: kg.
     assert [each.partition(" ")[0] for each in between.asked] == ["POST", "POST", "PUT", "PUT", "PUT", "PUT", "DELETE"]
 
 
-def test_what_was_surely_not_done_is_done_after_all(between: Gateway, client: kg.Client) -> None:
+def test_what_was_surely_not_done_is_done_after_all(between: Gateway, client: drumlin.Client) -> None:
     """429 means that nothing was done, so even a create is sent again; 503 may mean anything."""
     handle = client.subgraph(f"forecast/{uuid.uuid4().hex}")
     between.acts += [refused(429, Retry_After="0")]
@@ -136,7 +136,7 @@ def test_what_was_surely_not_done_is_done_after_all(between: Gateway, client: kg
     with pytest.raises(StoreUnavailable):
         handle.delete()
     handle.delete()
-    write = GraphWrite("https://kg.example/id/" + handle.id, None, "user", expected="0" * 64)
+    write = GraphWrite.of("https://kg.example/id/" + handle.id, None, "user", expected="0" * 64)
     between.acts += [cut(0)]
     with pytest.raises(SourceUnavailable):
         client.apply([write])
@@ -145,7 +145,7 @@ def test_what_was_surely_not_done_is_done_after_all(between: Gateway, client: kg
 def test_silence_is_given_up_in_time(between: Gateway) -> None:
     """``timeout`` bounds the silence: before the answer, and in the midst of one that has begun; neither is asked again."""
     between.acts += [silent, silent]
-    with kg.connect(between.url, timeout=0.5) as client, pytest.raises(SourceUnavailable, match="0.5 s") as late:
+    with drumlin.connect(between.url, timeout=0.5) as client, pytest.raises(SourceUnavailable, match="0.5 s") as late:
         client.about()
     assert "timeout" in str(late.value.hint)
     with pytest.raises(SourceUnavailable, match="nothing came"):
@@ -158,7 +158,7 @@ def test_silence_is_given_up_in_time(between: Gateway) -> None:
             each.setblocking(False)
             each.connect_ex(("127.0.0.1", port))
         with (
-            kg.connect(f"http://127.0.0.1:{port}", timeout=0.1, retries=0) as client,
+            drumlin.connect(f"http://127.0.0.1:{port}", timeout=0.1, retries=0) as client,
             pytest.raises(SourceUnavailable, match="in time"),
         ):
             client.about()
@@ -170,9 +170,9 @@ CUTS = (0, 190, 400, 700, 1_500)
 """Bytes of the feed's answers after which it breaks: nothing, within the head, its first lines, an event's id or its data, later."""
 
 
-def test_changes_go_on_after_every_kind_of_break(service: Service, between: Gateway, client: kg.Client) -> None:
+def test_changes_go_on_after_every_kind_of_break(service: Service, between: Gateway, client: drumlin.Client) -> None:
     """Cut anywhere, refused for a while, or answered by a proxy: each change comes once and in order, by either client."""
-    with kg.connect(service.url) as straight:
+    with drumlin.connect(service.url) as straight:
         whole = list(itertools.islice(straight.changes(since=0), 40))
     trouble = [cut(each) for each in CUTS]
     trouble += [refused(503, Retry_After="1"), refused(429), refused(502), refused(504), cut(2_000)]
@@ -186,7 +186,7 @@ def test_changes_go_on_after_every_kind_of_break(service: Service, between: Gate
     changes.close()
     between.acts += trouble
 
-    async def follow(twin: kg.AsyncClient) -> None:
+    async def follow(twin: drumlin.AsyncClient) -> None:
         found: list[dict[str, Any]] = []
         async for change in twin.changes(since=0):
             found.append(change)
@@ -199,7 +199,7 @@ def test_changes_go_on_after_every_kind_of_break(service: Service, between: Gate
 
 
 def test_following_from_now_on_begins_where_the_service_said(
-    service: Service, between: Gateway, client: kg.Client
+    service: Service, between: Gateway, client: drumlin.Client
 ) -> None:
     """Without ``since`` the place that the first connection told counts, also when it breaks before any event has come."""
     name = uuid.uuid4().hex
@@ -216,7 +216,7 @@ def test_following_from_now_on_begins_where_the_service_said(
     while len(between.asked) < 2:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    with kg.connect(service.url) as other:
+    with drumlin.connect(service.url) as other:
         other.subgraph(f"forecast/{name}").create(forecast(name))
     created.set()
     reading.join(60)
@@ -225,10 +225,10 @@ def test_following_from_now_on_begins_where_the_service_said(
 
 def test_a_feed_is_given_up_in_the_end(between: Gateway, client: Any) -> None:
     """After so many connections in a row that bring nothing, with pauses that grow; what cannot pass is told at once."""
-    between.acts += [refused(502)] * following.TRIES
+    between.acts += [refused(502)] * events_api.TRIES
     with pytest.raises(SourceUnavailable, match="does not come back"):
         next(client.changes())
-    assert len(between.asked) == following.TRIES
+    assert len(between.asked) == events_api.TRIES
     assert client.waited[-1] > 2 * client.waited[0]
     assert 10 < sum(client.waited) < 35
     for trouble, error in ((refused(403), SourceUnavailable), (refused(302, Location="/login"), SourceUnavailable)):
@@ -237,10 +237,10 @@ def test_a_feed_is_given_up_in_the_end(between: Gateway, client: Any) -> None:
             next(client.changes())
     with pytest.raises(EventsGone):
         next(client.changes(since=10**9))
-    assert len(between.asked) == following.TRIES + 3
+    assert len(between.asked) == events_api.TRIES + 3
 
 
-def test_a_stream_that_breaks_off_is_told(between: Gateway, client: kg.Client, tmp_path: Path) -> None:
+def test_a_stream_that_breaks_off_is_told(between: Gateway, client: drumlin.Client, tmp_path: Path) -> None:
     """An export that is cut raises after what had come, and is not begun again; a busy service is asked again before it begins."""
     between.acts += [refused(503, Retry_After="0"), cut(5_000)]
     chunks: list[bytes] = []
@@ -250,7 +250,7 @@ def test_a_stream_that_breaks_off_is_told(between: Gateway, client: kg.Client, t
     assert len(between.asked) == 2
     between.acts += [cut(5_000)]
 
-    async def export(twin: kg.AsyncClient) -> None:
+    async def export(twin: drumlin.AsyncClient) -> None:
         chunks.extend([chunk async for chunk in twin.export()])
 
     with pytest.raises(SourceUnavailable):
@@ -264,7 +264,7 @@ def test_what_nobody_waits_for_any_more_ends(between: Gateway) -> None:
     """A history that is cancelled while the service says nothing leaves no request under way, in the loop or in a thread."""
     between.acts += [silent]
 
-    async def give_up(twin: kg.AsyncClient) -> None:
+    async def give_up(twin: drumlin.AsyncClient) -> None:
         task = asyncio.ensure_future(twin.history(CHECKOUT, "cpu_usage"))
         await until(lambda: between.asked)
         task.cancel()
@@ -299,7 +299,7 @@ def test_each_way_of_not_being_reached_is_told_apart(tmp_path: Path) -> None:
             f"http://127.0.0.1:{plain}": ("no service's answer", "address"),
         }
         for url, (reason, hint) in told.items():
-            with kg.connect(url, retries=0) as client, pytest.raises(SourceUnavailable, match=reason) as failed:
+            with drumlin.connect(url, retries=0) as client, pytest.raises(SourceUnavailable, match=reason) as failed:
                 client.about()
             with pytest.raises(SourceUnavailable, match=reason) as twice:
                 awaited(url, lambda twin: twin.about(), retries=0)
@@ -337,7 +337,7 @@ class Page(BaseHTTPRequestHandler):
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     """Before anything is sent, with an example."""
     with pytest.raises(InvalidSettings, match="address") as refusal:
-        kg.connect(url)
+        drumlin.connect(url)
     assert "http://localhost:8080" in str(refusal.value.hint)
 
 
@@ -345,4 +345,4 @@ def test_numbers_that_cannot_be_are_refused() -> None:
     """A time-out that is over at once, or fewer retries than none."""
     for options in ({"timeout": 0}, {"timeout": float("nan")}, {"retries": -1}):
         with pytest.raises(InvalidSettings):
-            kg.connect(**options)
+            drumlin.connect(**options)

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from kg.errors import InvalidSettings
-from kg.settings import Settings
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import InvalidSettings
 from tests.fake_apiserver.server import FakeApiServer
 from tests.service.conftest import Service, serving, until_ready
 

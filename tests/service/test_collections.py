@@ -9,13 +9,16 @@ from typing import Any
 import httpx
 import pytest
 
-from kg import inlining, jsonld, rdf
+from drumlin.kg import rdf
+from drumlin.kg.graphs.owners import HEADER, USER
+from drumlin.kg.rdf import jsonld, jsonld_loader
 from tests.service.test_subgraph import BASE, forecast
 
 
-def _bulk(http: httpx.Client, *lines: Any, **params: str) -> httpx.Response:
+def _bulk(http: httpx.Client, *lines: Any, owner: str = USER, **params: str) -> httpx.Response:
     content = b"\n".join(each if isinstance(each, bytes) else json.dumps(each).encode() for each in lines)
-    return http.post("/subgraphs", content=content, params=params, headers={"Content-Type": "application/x-ndjson"})
+    headers = {"Content-Type": "application/x-ndjson", HEADER: owner}
+    return http.post("/subgraphs", content=content, params=params, headers=headers)
 
 
 def _results(answer: httpx.Response) -> list[dict[str, Any]]:
@@ -100,7 +103,7 @@ def test_bulk_honours_digests_and_owners(http: httpx.Client) -> None:
     digest = _results(_bulk(http, _put(name)))[0]["digest"]
     assert _results(_bulk(http, {**_put(name, model="b"), "digest": "0" * 32}))[0]["problem"]["status"] == 412
     assert _results(_bulk(http, {**_put(name, model="b"), "digest": digest}))[0]["outcome"] == "replaced"
-    assert _results(_bulk(http, {**_put(name, model="c"), "owner": "kubernetes:prod"}))[0]["problem"]["owner"] == "user"
+    assert _results(_bulk(http, _put(name, model="c"), owner="kubernetes:prod"))[0]["problem"]["owner"] == "user"
 
 
 def test_an_oversized_line_is_refused(http: httpx.Client) -> None:
@@ -117,7 +120,7 @@ def test_export_holds_the_same_graph_in_both_syntaxes(http: httpx.Client) -> Non
     nquads = http.get("/export", headers={"Accept": "application/n-quads"})
     assert nquads.content == http.get("/export", params={"format": "nquads"}).content
     document = http.get("/export", headers={"Accept": "application/ld+json"})
-    inline = inlining.inline(document.content, max_bytes=1 << 30)
+    inline = jsonld_loader.inline(document.content, max_bytes=1 << 30)
     assert rdf.parse(inline, rdf.JSONLD) == rdf.parse(nquads.content, rdf.NQUADS)
     assert http.get("/export", params={"format": "rdfxml"}).status_code == 406
 

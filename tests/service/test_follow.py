@@ -15,15 +15,17 @@ from pathlib import Path
 import httpx
 import pytest
 
-import kg
-from api.demo.prometheus import free_port
-from kg.errors import DrumlinError, InvalidSettings, SourceUnavailable
+import drumlin
+from drumlin.api.demo.prometheus import free_port
+from drumlin.kg.errors import DrumlinError, InvalidSettings, SourceUnavailable
+from drumlin.kg.graphs.owners import HEADER
 from tests.fake_apiserver.server import FakeApiServer
 from tests.listening import listening
-from tests.service.conftest import BASE, ROOT, drumlin, serving
+from tests.service.conftest import BASE, ROOT, run_drumlin, serving
 from tests.service.test_clusters import add, write_kubeconfig
 
 PATIENCE = 45.0
+_PASSED_ON = ("Content-Type", "Accept", HEADER)
 
 
 class Proxy(ThreadingHTTPServer):
@@ -52,7 +54,7 @@ class _Forwarding(BaseHTTPRequestHandler):
                 self.server.refusal, b"<html>who are you?</html>", {"Location": "https://login.example/?state=1"}
             )
             return
-        headers = {name: value for name, value in self.headers.items() if name in ("Content-Type", "Accept")}
+        headers = {name: value for name, value in self.headers.items() if name.title() in _PASSED_ON}
         try:
             answer = httpx.request(
                 self.command, self.server.upstream + self.path, content=content, headers=headers, timeout=60
@@ -87,7 +89,7 @@ def proxy() -> Iterator[Proxy]:
 def followed(to: str, token: Path, environment: Mapping[str, str], port: int) -> Iterator[subprocess.Popen[bytes]]:
     """Run ``drumlin follow`` for two contexts until the block is left; whatever is still alive is killed. It tells of itself at ``port``."""
     options = ["--to", to, "--token-file", str(token), "--base", BASE, "--cluster", "prod", "--metrics-port", str(port)]
-    command = [sys.executable, "-m", "api.cli.main", "follow", "kubernetes", *options]
+    command = [sys.executable, "-m", "drumlin.api.cli.main", "follow", "kubernetes", *options]
     process = subprocess.Popen(
         [*command, "--context", "main", "--context", "rim=edge"],
         cwd=ROOT,
@@ -215,7 +217,7 @@ def test_a_token_that_is_not_taken_is_told(
     token = tmp_path / "token"
     if content:
         token.write_text(content)
-    with kg.connect(proxy.url, token_file=token) as client, pytest.raises(error, match=says) as told:
+    with drumlin.connect(proxy.url, token_file=token) as client, pytest.raises(error, match=says) as told:
         client.about()
 
     assert not content or content not in f"{told.value} {told.value.hint}"
@@ -225,7 +227,7 @@ def test_a_refused_follower_ends_at_the_first_contact(tmp_path: Path, proxy: Pro
     """At the start a refusal is the operator's: two lines and an exit code, not a wait."""
     token = tmp_path / "token"
     token.write_text("wrong-token")
-    answer = drumlin("follow", f"dump:{tmp_path}", "--to", proxy.url, "--token-file", str(token))
+    answer = run_drumlin("follow", f"dump:{tmp_path}", "--to", proxy.url, "--token-file", str(token))
 
     assert answer.returncode == 5
     assert "HTTP 401" in answer.stderr

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pyoxigraph as ox
 import pytest
 
-from kg import rdf
+from drumlin.kg import rdf
 from tests.service.conftest import BASE, NS, OWN, OWN_DOCUMENT
 
 TURTLE = {"Content-Type": "text/turtle"}
@@ -184,3 +185,105 @@ def test_options_say_what_there_is(client: httpx.Client) -> None:
     allowed = client.options("/store?default").headers["Allow"]
 
     assert allowed == client.patch("/store/x").headers["Allow"] == "DELETE, GET, HEAD, OPTIONS, POST, PUT"
+
+
+# -- blank nodes that several graphs share ----------------------------------------------------------------------------------
+
+SHARED = """
+_:x <http://p> "left" <http://g1> .
+_:x <http://q> _:y <http://g1> .
+_:x <http://p> "right" <http://g2> .
+_:y <http://p> "alike" <http://g2> .
+_:z <http://p> "alike" <http://g2> .
+<http://a> <http://p> _:x .
+<http://a> <http://p> _:z .
+"""
+JOINS = {
+    "two graphs": "GRAPH <http://g1> { ?x <http://p> 'left' } GRAPH <http://g2> { ?x <http://p> 'right' }",
+    "by a link": "GRAPH <http://g1> { ?x <http://q> ?y } GRAPH <http://g2> { ?y <http://p> 'alike' }",
+    "the default graph": f"GRAPH <{BASE}/store/default> {{ <http://a> <http://p> ?x }} GRAPH <http://g2> {{ ?x ?p 'right' }}",
+}
+QUADS = [syntax for syntax in rdf.SYNTAXES if syntax.quads]
+
+
+def _joined(client: httpx.Client) -> dict[str, int]:
+    """Count the solutions of each join across graphs."""
+    found = {}
+    for name, pattern in JOINS.items():
+        answer = client.get("/sparql", params={"query": f"SELECT * {{ {pattern} }}"}, headers={"Accept": "text/csv"})
+        found[name] = len(answer.text.splitlines()) - 1
+    return found
+
+
+def _foreign(client: httpx.Client, syntax: rdf.Syntax) -> bytes:
+    """Read the whole store, without the entities: those of others cannot be written."""
+    form = ox.RdfFormat.from_media_type(syntax.media_type)
+    assert form is not None
+    quads = ox.parse(client.get("/store", headers={"Accept": syntax.media_type}).content, format=form)
+    kept = [quad for quad in quads if not str(quad.graph_name).startswith(f"<{BASE}/id/")]
+    return ox.serialize(kept, format=form) or b""
+
+
+@pytest.mark.parametrize("syntax", QUADS, ids=lambda syntax: syntax.name)
+def test_a_dataset_goes_and_comes_with_the_nodes_that_graphs_share(client: httpx.Client, syntax: rdf.Syntax) -> None:
+    """What is read from the whole store and PUT back in any syntax joins as before, and the second time nothing changes."""
+    client.post("/store", content=SHARED, headers=NQUADS)
+    assert _joined(client) == dict.fromkeys(JOINS, 1)
+    generations = []
+    for _ in range(3):
+        put = client.put("/store", content=_foreign(client, syntax), headers={"Content-Type": syntax.media_type})
+        assert put.status_code == 204
+        generations.append(put.headers["X-Drumlin-Generation"])
+        assert _joined(client) == dict.fromkeys(JOINS, 1)
+
+    assert generations[1] == generations[2]
+
+
+def test_an_equal_dataset_is_no_write_whatever_its_labels(client: httpx.Client) -> None:
+    """The same dataset with other labels, in another syntax or in several parts of a form changes nothing."""
+    put = client.put("/store", content=SHARED, headers=NQUADS)
+    renamed = SHARED.replace("_:x", "_:other").replace("_:y", "_:x").replace("_:z", "_:y")
+    again = client.put("/store", content=renamed, headers=NQUADS)
+    parts = [
+        ("file", ("a.nq", SHARED, "application/n-quads")),
+        ("file", ("b.trig", "<http://g3> {}", "application/trig")),
+    ]
+    form = client.put("/store", files=parts)
+
+    assert [each.status_code for each in (put, again, form)] == [204] * 3
+    assert len({each.headers["X-Drumlin-Generation"] for each in (put, again, form)}) == 1
+    assert _joined(client) == dict.fromkeys(JOINS, 1)
+
+
+def test_parts_of_a_form_share_no_node(client: httpx.Client) -> None:
+    """A label means another node in each document of a form."""
+    one, other = (f'_:x <http://p> "{word}" <http://{graph}> .' for word, graph in (("left", "g1"), ("right", "g2")))
+    client.put(
+        "/store", files=[("file", (name, text, "application/n-quads")) for name, text in (("a", one), ("b", other))]
+    )
+
+    assert _joined(client)["two graphs"] == 0
+
+
+@pytest.mark.parametrize("verb", ["COPY", "ADD", "MOVE"])
+def test_what_an_update_takes_from_graph_to_graph_are_the_same_nodes(client: httpx.Client, verb: str) -> None:
+    """COPY, ADD and MOVE keep nodes, and so does a dataset that is PUT afterwards."""
+    client.put("/store", content=SHARED, headers=NQUADS)
+    updated = client.post("/sparql/update", data={"update": f"{verb} <http://g2> TO <http://g3>"})
+    assert updated.status_code < 300
+    asked = {
+        "query": "SELECT * { GRAPH <http://g1> { ?x <http://p> 'left' } GRAPH <http://g3> { ?x <http://p> 'right' } }"
+    }
+    for _ in range(2):
+        assert len(client.get("/sparql", params=asked, headers={"Accept": "text/csv"}).text.splitlines()) == 2
+        assert client.put("/store", content=_foreign(client, rdf.NQUADS), headers=NQUADS).status_code == 204
+
+
+def test_a_graph_by_itself_has_nodes_of_its_own(client: httpx.Client) -> None:
+    """One graph PUT again is a document of its own: its nodes are no more those of other graphs; twice is no write."""
+    client.put("/store", content=SHARED, headers=NQUADS)
+    alone = client.get("/store", params={"graph": "http://g1", "format": "nt"}).text
+    answers = [_put(client, "http://g1", alone) for _ in range(2)]
+
+    assert _joined(client)["two graphs"] == 0
+    assert answers[0].headers["X-Drumlin-Generation"] == answers[1].headers["X-Drumlin-Generation"]

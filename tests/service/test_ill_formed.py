@@ -9,7 +9,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
-from kg import jsonld
+from drumlin.kg.rdf import jsonld
 from tests.service.test_subgraph import BASE, forecast
 
 GOOD = "http://[2001:db8::1]:9090/x?y#z"
@@ -92,7 +92,7 @@ WAYS: dict[str, Way] = {
 
 
 def stored(http: httpx.Client, id: str) -> bool:
-    """Tell whether any graph holds the statement."""
+    """Return whether any graph holds the statement."""
     answer = http.get("/sparql", params={"query": f"ASK {{ GRAPH ?g {{ <{BASE}{id}> <http://p/v> ?v }} }}"})
     return bool(answer.json()["boolean"])
 

@@ -12,11 +12,11 @@ from typing import Any
 import httpx
 import pytest
 
-import kg
-from exporters.kubernetes.kinds import KINDS
-from kg.errors import ResourceGone
+import drumlin
+from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.kg.errors import ResourceGone
 from tests.fake_apiserver.server import FakeApiServer
-from tests.service.conftest import ROOT, Service, drumlin, serving, until_ready
+from tests.service.conftest import ROOT, Service, drumlin_asks, run_drumlin, serving, until_ready
 
 CLUSTER = ROOT.parent / "shared" / "data" / "cluster"
 CANARIES = ("canary-env-value", "--canary-arg", "CANARY-")
@@ -74,7 +74,7 @@ def _until_quiet(service: Service) -> None:
 
 def test_the_runs_are_those_of_the_contract(live: Service) -> None:
     """Every run of the recording, with start, end, and outcome, is answered by SPARQL, and no other of those kinds."""
-    with kg.connect(live.url) as client:
+    with drumlin.connect(live.url) as client:
         found = {row["uid"]: row for row in client.sparql(RUNS)}
     rows = json.loads((ROOT.parent / "shared" / "contract" / "runs.json").read_text())
     for row in rows:
@@ -92,10 +92,11 @@ def test_the_runs_are_those_of_the_contract(live: Service) -> None:
 
 def test_what_was_deleted_is_gone_but_not_forgotten(live: Service) -> None:
     """A deleted job answers 410 with its runs; a deployment that came back under its name is there, with both runs."""
-    with kg.connect(live.url) as client:
+    with drumlin.connect(live.url) as client:
         with pytest.raises(ResourceGone) as gone:
             client.subgraph("prod/ml/job/train-demand-2026-11").get()
         assert gone.value.detail["tombstone"]["formerType"] == "Job"
+        assert drumlin_asks("why", "prod/ml/job/train-demand-2026-11", "-u", live.url).returncode == 0
         web = client.workload("prod/search/deployment/web")
         assert [run.get("outcome") for run in sorted(web.document["runs"], key=lambda run: run["startedAt"])] == [
             "Deleted",
@@ -105,8 +106,8 @@ def test_what_was_deleted_is_gone_but_not_forgotten(live: Service) -> None:
 
 def test_resolve_names_the_pods_that_ran(live: Service) -> None:
     """A window over a rollout names the pods of both revisions, deleted ones too, and never a namesake's."""
-    window = {"start": "2026-11-27T21:50:00Z", "end": "2026-11-27T21:53:00Z", "step": "15s"}
-    with kg.connect(live.url) as client:
+    window = {"start": "2026-11-27T21:50:00Z", "end": "2026-11-27T21:53:00Z", "step": "15s", "selector": "exact"}
+    with drumlin.connect(live.url) as client:
         checkout = client.resolve("prod/payments/deployment/checkout", "cpu_usage", **window)
         assert len(checkout["pods"]) == 9
         assert {pod.split("-")[1] for pod in checkout["pods"]} == {"86b96c86dc", "86dc45ccc"}
@@ -116,7 +117,7 @@ def test_resolve_names_the_pods_that_ran(live: Service) -> None:
 
 def test_no_canary_is_anywhere(live: Service) -> None:
     """Values of environment variables, arguments, certificates and keys are in no graph and no log."""
-    everything = drumlin("dump", "-u", live.url).stdout + "".join(live.log)
+    everything = run_drumlin("dump", "-u", live.url).stdout + "".join(live.log)
     assert "checkout" in everything
     for canary in CANARIES:
         assert canary not in everything
@@ -160,3 +161,63 @@ def test_no_api_server_is_told_and_the_service_stays(tmp_path: Path) -> None:
         assert "Pod" in body["waiting"]
         assert "127.0.0.1:9" in body["failure"]
         assert httpx.get(service.url + "/livez").status_code == 200
+
+
+def test_an_outage_of_the_api_server_leaves_the_service(tmp_path: Path) -> None:
+    """Ready stays ready: what is stale stands in /readyz, /metrics, resolutions and on the front page, and as 503 where that is wished."""
+    resolve = {"entity": "cluster/prod", "metric": "cpu_usage", "last": "1h"}
+    store = ("--store", str(tmp_path / "store"))
+    (tmp_path / "drumlin.toml").write_text(
+        '[[datasource]]\nname = "p"\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
+    )
+    options = ("--source", "kubernetes", "--config", str(tmp_path / "drumlin.toml"), *store)
+    with FakeApiServer() as api:
+        environment = kubeconfig(tmp_path / "kubeconfig", api.url)
+        api.state.create(api.state.named("namespaces"), "", {"metadata": {"name": "shop"}})
+        with serving(*options, environment=environment) as service, httpx.Client(base_url=service.url) as http:
+            until_ready(service)
+            assert "stale" not in http.get("/readyz").json()
+            assert http.get("/resolve", params=resolve).json()["warnings"] == []
+            api.stop()
+            deadline = time.monotonic() + 20
+            while "stale" not in (ready := http.get("/readyz")).json():
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert ready.status_code == 200
+            assert ready.json()["stale"][0]["cluster"] == "prod"
+            (warning,) = http.get("/resolve", params=resolve).json()["warnings"]
+            assert "cluster prod has not been followed in full since" in warning
+            assert "Out of date." in http.get("/", headers={"Accept": "text/html"}).text
+            line = 'drumlin_kind_stale_seconds{kind="Namespace",source="kubernetes:prod"} '
+            assert float(http.get("/metrics").text.partition(line)[2].partition("\n")[0]) > 0
+            (past,) = http.post(
+                "/resolve",
+                json={
+                    "entities": ["cluster/prod"],
+                    "metrics": ["cpu_usage"],
+                    "start": "2026-01-01T00:00:00Z",
+                    "end": "2026-01-02T00:00:00Z",
+                },
+            ).text.splitlines()
+            assert json.loads(past)["warnings"] == []
+        with serving(*options, "--strict-ready", environment=environment) as service:
+            deadline = time.monotonic() + 20
+            while (ready := httpx.get(service.url + "/readyz")).json()["status"] != "stale":
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert ready.status_code == 503
+            assert httpx.get(service.url + "/subgraph/prod/-/namespace/shop").status_code == 200
+        api.start()
+
+
+def test_serve_ends_on_refused_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token that is refused at the first contact ends the command with its reason, a hint and exit code 5, as ``follow`` does."""
+    with FakeApiServer() as api:
+        api.token = "another"
+        monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path / "kubeconfig", api.url)["KUBECONFIG"])
+        ended = run_drumlin("serve", "--port", "0", "--source", "kubernetes", "--cluster", "prod")
+    last = ended.stderr[-600:]
+    assert ended.returncode == 5, last
+    assert "the API server answered 401: Unauthorized" in last
+    assert "hint: check the kubeconfig context" in last
+    assert "only-for-this-test" not in ended.stderr

@@ -172,8 +172,8 @@ def test_an_address_tells_its_methods(service: Any) -> None:
     assert (options.status_code, options.headers["Allow"]) == (204, "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT")
     refused = httpx.delete(service.url + "/resolve")
     assert (refused.status_code, refused.headers["Allow"]) == (405, "GET, HEAD, OPTIONS, POST")
-    lost = httpx.get(service.url + "/search/", headers={"Host": "evil.example"})
-    assert (lost.status_code, "evil" in str(lost.headers)) == (404, False)
+    lost = httpx.get(service.url + "/search/", headers={"Host": "other.localhost"})
+    assert (lost.status_code, "other" in str(lost.headers)) == (404, False)
 
 
 def test_a_wrong_moment_or_entity_is_a_problem_and_no_crash(service: Any) -> None:
@@ -187,7 +187,7 @@ def test_a_wrong_moment_or_entity_is_a_problem_and_no_crash(service: Any) -> Non
 
 
 def test_large_answers_are_compressed_for_who_wants_it(service: Any) -> None:
-    """Accept-Encoding: gzip gets gzip, nothing else does, and the feed is not held up by it."""
+    """Accept-Encoding: gzip gets gzip, nothing else does; the feed comes plain."""
     with httpx.Client(base_url=service.url) as http:
         plain = http.get("/subgraphs", headers={"Accept-Encoding": "identity"})
         packed = http.get("/subgraphs", headers={"Accept-Encoding": "gzip"})
@@ -196,7 +196,7 @@ def test_large_answers_are_compressed_for_who_wants_it(service: Any) -> None:
         assert packed.json() == plain.json()
         assert {"Accept", "Accept-Encoding"} & {each.strip() for each in plain.headers["Vary"].split(",")}
         with http.stream("GET", "/events", headers={"Accept": "text/event-stream", "Accept-Encoding": "gzip"}) as feed:
-            assert feed.headers["Content-Encoding"] == "gzip"
+            assert "Content-Encoding" not in feed.headers
             assert next(feed.iter_lines()).startswith("retry:")
 
 

@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from api import answers
+from drumlin.api import answers
 from tests.conformance import faults, operations
 from tests.service.conftest import ROOT, SAMPLE, Service, serving, until_ready
 

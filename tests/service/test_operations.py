@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from typing import Any
 import httpx
 import pytest
 
-import kg
-from kg import jsonld
-from kg.errors import EventsGone
-from kg.store.embedded import EmbeddedStore
-from kg.store.protocol import GraphWrite
+import drumlin
+from drumlin.kg.errors import EventsGone
+from drumlin.kg.graphs.owners import HEADER
+from drumlin.kg.rdf import jsonld
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import GraphWrite
 from tests.disks import small_disk
-from tests.service.conftest import BASE, SAMPLE, drumlin, serving, until_ready
+from tests.service.conftest import BASE, SAMPLE, Service, run_drumlin, serving, until_ready
 from tests.service.test_readers import readers, until
 
 NODE = "prod/-/node/odd"
@@ -37,19 +39,35 @@ LD = {"Content-Type": "application/ld+json"}
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store directory with the sample cluster, that nobody has open."""
     directory = tmp_path_factory.mktemp("operations") / "store"
-    loaded = drumlin("load", str(SAMPLE), "--store", str(directory), "--base", BASE, "--cluster", "prod")
+    loaded = run_drumlin("load", str(SAMPLE), "--store", str(directory), "--base", BASE, "--cluster", "prod")
     assert loaded.returncode == 0, loaded.stderr
     return directory
+
+
+def test_threads_share_the_arenas_of_the_allocator(service: Service) -> None:
+    """However many threads have worked, their memory comes from few arenas: what one has freed is of use to the next."""
+    with ThreadPoolExecutor(30) as clients:
+        found = list(clients.map(lambda _: httpx.get(f"{service.url}/subgraphs", timeout=60).status_code, range(60)))
+    assert set(found) == {200}
+    arena = 64 << 20  # which glibc reserves for each arena but the first, at a multiple of that
+    rest = [
+        [int(each, 16) for each in line.split()[0].split("-")]
+        for line in Path(f"/proc/{service.process.pid}/maps").read_text().splitlines()
+        if line.split()[1] == "---p" and len(line.split()) == 5
+    ]
+    begins = {end - arena for start, end in rest if end % arena == 0 and end - start < arena}
+    assert len(begins) <= 1
+    assert len(list(Path(f"/proc/{service.process.pid}/task").iterdir())) > 10
 
 
 def test_a_backup_of_a_service_is_restored_and_served(tmp_path: Path) -> None:
     """What a service held when it was backed up, another one started on the restored directory exports byte by byte."""
     with serving("--store", str(tmp_path / "store"), "--source", f"dump:{SAMPLE}") as service:
         until_ready(service)
-        taken = drumlin("backup", str(tmp_path / "backup"), "--url", service.url, "-o", "json")
+        taken = run_drumlin("backup", str(tmp_path / "backup"), "--url", service.url, "-o", "json")
         assert taken.returncode == 0, taken.stderr
         exported = httpx.get(service.url + "/export").content
-    restored = drumlin("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"), "-o", "json")
+    restored = run_drumlin("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"), "-o", "json")
     assert restored.returncode == 0, restored.stderr
     with serving("--store", str(tmp_path / "new")) as again:
         assert httpx.get(again.url + "/export").content == exported
@@ -61,9 +79,9 @@ def test_a_backup_of_a_service_is_restored_and_served(tmp_path: Path) -> None:
 
 def test_a_store_directory_is_backed_up_checked_and_optimized_without_a_service(store: Path, tmp_path: Path) -> None:
     """Each command works on a directory too, and the sample cluster has no fault."""
-    taken = drumlin("backup", str(tmp_path / "backup"), "--store", str(store), "-o", "json")
-    checked = drumlin("check", "--store", str(store), "-o", "json")
-    optimized = drumlin("optimize", "--store", str(store), "-o", "json")
+    taken = run_drumlin("backup", str(tmp_path / "backup"), "--store", str(store), "-o", "json")
+    checked = run_drumlin("check", "--store", str(store), "-o", "json")
+    optimized = run_drumlin("optimize", "--store", str(store), "-o", "json")
 
     assert (taken.returncode, checked.returncode, optimized.returncode) == (0, 0, 0), checked.stdout + taken.stderr
     report = json.loads(checked.stdout)
@@ -82,9 +100,9 @@ def test_a_check_that_finds_something_wrong_exits_with_1(tmp_path: Path) -> None
     opened = EmbeddedStore(tmp_path / "store")
     node = f"{BASE}/id/{NODE}"
     line = f'<{node}> <http://purl.org/dc/terms/modified> "sometime"^^<http://www.w3.org/2001/XMLSchema#dateTime> .'
-    opened.apply([GraphWrite(node, frozenset({line}), "user")])
+    opened.apply([GraphWrite.of(node, frozenset({line}), "user")])
     opened.close()
-    checked = drumlin("check", "--store", str(tmp_path / "store"))
+    checked = run_drumlin("check", "--store", str(tmp_path / "store"))
 
     assert checked.returncode == 1
     assert f"{node} http://purl.org/dc/terms/modified" in checked.stdout
@@ -97,7 +115,7 @@ def test_what_is_no_store_or_backup_is_named(tmp_path: Path) -> None:
         ("check", "--store", str(tmp_path / "no")),
         ("restore", str(tmp_path), "--store", str(tmp_path / "s")),
     ):
-        failed = drumlin(*command)
+        failed = run_drumlin(*command)
         assert failed.returncode == 1
         assert failed.stderr.startswith("drumlin: ")
     assert list(tmp_path.iterdir()) == []
@@ -109,7 +127,7 @@ def test_a_shortened_log_is_told_to_who_follows_it() -> None:
     with (
         serving(environment=environment) as service,
         httpx.Client(base_url=service.url, timeout=60) as http,
-        kg.connect(service.url) as client,
+        drumlin.connect(service.url) as client,
     ):
         gone: dict[str, Any] = {}
         deadline = time.monotonic() + 60
@@ -153,8 +171,8 @@ def test_metrics_tell_of_the_stores_writes_and_sizes() -> None:
     with serving() as service:
         for value in (1, 2, 2):
             httpx.put(f"{service.url}/subgraph/{COUNTED}", json=counting(value), headers=LD).raise_for_status()
-        owned = {"op": "put", "id": COUNTED, "owner": "dump", "document": counting(3)}
-        httpx.post(f"{service.url}/subgraphs", content=json.dumps(owned)).raise_for_status()
+        line = json.dumps({"op": "put", "id": COUNTED, "document": counting(3)})
+        httpx.post(f"{service.url}/subgraphs", content=line, headers={HEADER: "other"}).raise_for_status()
         lines = httpx.get(f"{service.url}/metrics").text.splitlines()
     told = dict(line.rsplit(" ", 1) for line in lines if line.startswith("drumlin_"))
     types = {line.split()[2] for line in lines if line.startswith("# TYPE drumlin_")}
@@ -212,7 +230,7 @@ def test_a_full_disk_is_507_until_there_is_room(tmp_path: Path) -> None:
 
 def test_output_that_nobody_reads_ends_a_command_quietly(store: Path) -> None:
     """As in ``drumlin check | head -0``: no traceback, however little is printed."""
-    command = [sys.executable, "-m", "api.cli.main", "check", "--store", str(store)]
+    command = [sys.executable, "-m", "drumlin.api.cli.main", "check", "--store", str(store)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-import kg
+import drumlin
 from tests.service.conftest import Service, drumlin_asks, serving
 
 NODE = "prod/-/node/edge-a-1"
@@ -92,9 +92,19 @@ def test_the_command_and_the_client_ask_too(service: Service) -> None:
     assert drumlin_asks("query", "units", "-p", "x=1", "-p", "x=2", "-u", service.url).returncode == 2
     misspelt = drumlin_asks("query", "runs-on-node", "-p", "wrong=x", "-u", service.url)
     assert (misspelt.returncode, "'wrong'" in misspelt.stderr, "node" in misspelt.stderr) == (1, True, True)
-    with kg.connect(service.url) as client:
+    with drumlin.connect(service.url) as client:
         assert client.query("pods-on-node", node=NODE)
         assert {each["name"] for each in client.queries()} >= {"units", "classes"}
+
+
+def test_why_is_asked_by_name(service: Service) -> None:
+    """Drumlin why says what befell an entity and its pods; what is not there is an error, what is well is said to be."""
+    well = drumlin_asks("why", "prod/payments/deployment/checkout", "-u", service.url)
+    assert (well.returncode, "nothing is known to have befallen it" in well.stderr) == (0, True), well.stderr
+    failed = drumlin_asks("why", "prod/-/namespace/search", "-u", service.url, "-o", "json")
+    rows = drumlin_asks("query", "why-failing", "-p", "entity=prod/-/namespace/search", "-u", service.url, "-o", "json")
+    assert (failed.returncode, failed.stdout) == (0, rows.stdout)
+    assert drumlin_asks("why", "prod/payments/deployment/nothing", "-u", service.url).returncode == 4
 
 
 def test_a_directory_adds_queries_and_a_bad_file_is_told(tmp_path: Path) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
-import kg
-from kg.client.rows import Rows
-from kg.errors import ResourceGone
+import drumlin
+from drumlin.kg.client.rows import Rows
+from drumlin.kg.errors import ResourceGone
 from tests.integration.engines import RunningEngine, engine
-from tests.service.conftest import SAMPLE, Service, drumlin, serving, until_ready
+from tests.service.conftest import SAMPLE, Service, drumlin_asks, run_drumlin, serving, until_ready
 from tests.service.test_subgraph import JSONLD, forecast
 
 
@@ -46,7 +47,7 @@ def test_the_graph_is_the_same_wherever_it_is_kept(elsewhere: Service, service: 
 
 def test_the_client_works_as_on_a_directory(elsewhere: Service) -> None:
     """Read, write, conflict, delete, list and SPARQL go through the client as ever."""
-    with kg.connect(elsewhere.url) as client:
+    with drumlin.connect(elsewhere.url) as client:
         query = "PREFIX : <https://w3id.org/drumlin/ns#> SELECT ?w WHERE { GRAPH ?g { ?w a :Deployment } }"
         found = client.sparql(query)
         assert isinstance(found, Rows)
@@ -95,7 +96,7 @@ def test_what_the_engine_cannot_do_is_said(elsewhere: Service) -> None:
 def test_another_base_is_refused(elsewhere: Service, oxigraph: RunningEngine) -> None:
     """An engine that holds names below one base is not opened under another."""
     del elsewhere
-    refused = drumlin("serve", "--store", oxigraph.url, "--base", "https://other.example", "--port", "0")
+    refused = run_drumlin("serve", "--store", oxigraph.url, "--base", "https://other.example", "--port", "0")
 
     assert refused.returncode == 1
     assert "names everything below https://kg.example" in refused.stderr
@@ -111,3 +112,16 @@ def test_an_engine_that_goes_away_is_503_and_comes_back(tmp_path_factory: pytest
 
         assert (answer.status_code, answer.headers["content-type"]) == (503, "application/problem+json")
         assert httpx.get(service.url + "/livez", timeout=30).status_code == 200
+
+
+def test_its_tokens_are_in_a_file_that_is_named(oxigraph: RunningEngine, tmp_path: Path) -> None:
+    """There is no directory for them: without ``--tokens`` the service stays on loopback; the audit log is where the setting says."""
+    beyond = ("--store", oxigraph.url, "--host", "0.0.0.0")
+    assert "there are no tokens" in run_drumlin("serve", *beyond, "--port", "0").stderr
+    file, log = tmp_path / "tokens.json", tmp_path / "audit.jsonl"
+    token = drumlin_asks("token", "create", "a", "--role", "reader", "--tokens", str(file)).stdout.strip()
+    with serving(*beyond, "--tokens", str(file), environment={"DRUMLIN_AUDIT_LOG": str(log)}) as service:
+        url = service.url.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{url}/search", headers={"Authorization": f"Bearer {token}"}, timeout=30).status_code == 200
+        assert httpx.get(f"{url}/search", timeout=30).status_code == 401
+    assert json.loads(log.read_text())["status"] == 401

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kg.jsonld import CONTEXT_IRI
+from drumlin.kg.rdf.jsonld import CONTEXT_IRI
 from tests.service.conftest import BASE, NS, Service, drumlin_asks
 from tests.service.test_subgraph import JSONLD, forecast
 

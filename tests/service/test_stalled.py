@@ -18,12 +18,12 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-import api
-from api import listening
-from api.assembly import Parts, assemble
-from api.cli.serving import listening_address, run_server
-from kg.settings import Settings
-from kg.store.protocol import GraphWrite
+import drumlin.api
+from drumlin.api.bootstrap import Services, assemble
+from drumlin.api.cli.serving import listening_address, run_server
+from drumlin.api.http import tcp_info
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.store.protocol import GraphWrite
 
 PATIENCE = 0.3
 DEADLINE = 30.0
@@ -50,7 +50,7 @@ OTHERS = (
 class Running(NamedTuple):
     """A service in this process, and what it has logged."""
 
-    parts: Parts
+    parts: Services
     port: int
     logged: list[EventDict]
 
@@ -61,7 +61,7 @@ class Running(NamedTuple):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, 1000)
         connection.settimeout(DEADLINE)
         connection.connect((HOST, self.port))
-        connection.sendall(f"{what} HTTP/1.1\r\nHost: x\r\n{body}".encode())
+        connection.sendall(f"{what} HTTP/1.1\r\nHost: localhost\r\n{body}".encode())
         return connection
 
     def metric(self, name: str) -> float:
@@ -81,7 +81,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Serve 4 MB with little patience."""
     directory, stop = tmp_path_factory.mktemp("stalled") / "store", threading.Event()
     with pytest.MonkeyPatch.context() as patch, capture_logs() as logged:
-        patch.setattr(listening, "STALLED", PATIENCE)
+        patch.setattr(tcp_info, "STALLED", PATIENCE)
         parts = assemble(Settings(base="https://kg.example"), directory=directory)
         parts.store.apply([_written(f"{ELSEWHERE}{number}", 200_000) for number in range(1, GRAPHS)])
         parts.store.apply([_written(each, 2 << 20) for each in (f"{ELSEWHERE}0", ENTITY)])
@@ -95,7 +95,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 def _written(graph: str, size: int) -> GraphWrite:
-    return GraphWrite(graph, frozenset({f'<{graph}> <{ELSEWHERE}says> "{"x" * size}" .'}), "user")
+    return GraphWrite.of(graph, frozenset({f'<{graph}> <{ELSEWHERE}says> "{"x" * size}" .'}), "user")
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -107,7 +107,7 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def is_cut(connection: socket.socket) -> bool:
-    """Tell whether the other side has reset a connection, without taking anything from it."""
+    """Return whether the other side has reset a connection, without taking anything from it."""
     poll = select.poll()
     poll.register(connection, 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
@@ -177,9 +177,8 @@ def test_who_waits_for_events_and_leaves_gives_up_its_place(running: Running) ->
 
 
 def test_every_stream_is_of_the_one_kind() -> None:
-    """Nothing is sent piece by piece but by ``api.streams``, and by ``/sparql``, which is watched as they are."""
-    sources = {each.name: each.read_text() for each in Path(api.__path__[0]).rglob("*.py")}
-    assert [name for name, text in sources.items() if "StreamingResponse" in text] == ["streams.py"]
+    """Nothing is sent piece by piece but by ``api.http.streaming``, through the exchange, which watches the clients."""
+    sources = {each.name: each.read_text() for each in Path(drumlin.api.__path__[0]).rglob("*.py")}
+    assert [name for name, text in sources.items() if "StreamingResponse" in text] == ["streaming.py"]
     senders = {name for name, text in sources.items() if re.search(r'"more_body": (?!False)', text)}
-    assert senders == {"streams.py", "hot.py"}
-    assert "patience.watching" in sources["hot.py"]
+    assert senders == {"streaming.py", "exchange.py"}

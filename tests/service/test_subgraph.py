@@ -13,20 +13,24 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from kg import jsonld, rdf
+from drumlin.kg import rdf
+from drumlin.kg.graphs.owners import HEADER
+from drumlin.kg.rdf import jsonld
 from tests.service.conftest import serving
 
 BASE = "https://kg.example/id/"
 LD = "application/ld+json"
 JSONLD = {"Content-Type": LD}
 CLIENTS = 6
+CONTEXT = "https://kg.example/context/v1.jsonld"
+"""Address of the context as documents of this service name it."""
 
 
 def forecast(name: str, **changes: Any) -> dict[str, Any]:
     """Return a document that a user may write: the contract's forecast under another id."""
     iri = f"{BASE}forecast/{name}"
     return {
-        "@context": jsonld.CONTEXT_IRI,
+        "@context": CONTEXT,
         "id": iri,
         "type": "Forecast",
         "name": "energy_joules",
@@ -134,7 +138,7 @@ def test_any_name_is_reached_by_its_id_and_its_iri(http: httpx.Client, segment: 
         assert (found.status_code, found.json().get("id")) == (200, BASE + id), path
     turtle = http.get(f"/subgraph/{id}.ttl")
     assert (turtle.status_code, "text/turtle" in turtle.headers["Content-Type"]) == (200, True)
-    assert http.get(f"/id/{id}").headers["Location"] == f"/doc/{id}"
+    assert http.get(f"/id/{id}").headers["Location"] == f"{'../' * (id.count('/') + 1)}doc/{id}"
     assert http.get(f"/doc/{id}").json()["id"] == BASE + id
     patch = {"Content-Type": "application/merge-patch+json"}
     assert http.patch(f"/subgraph/{id}", content=b'{"name": "other"}', headers=patch).status_code == 204
@@ -646,6 +650,7 @@ def test_a_tombstone_is_gone_however_it_is_asked_for(http: httpx.Client, name: s
     assert f"/doc/{notes}>" in http.get(path).headers["Link"]
     assert http.get(path, params={"include": "notes"}).headers["X-Drumlin-Graphs"] == "2"
     assert http.delete(f"/subgraph/{notes}").status_code == 204
+    assert http.get(f"/subgraph/{notes}").status_code == 404
     assert f"/doc/{notes}>" not in http.get(path).headers["Link"]
     assert http.get(path, params={"include": "notes"}).headers["X-Drumlin-Graphs"] == "1"
     http.delete(f"/subgraph/{neighbour}")
@@ -663,8 +668,8 @@ def test_notes_have_one_owner_and_one_subject(http: httpx.Client, name: str) -> 
     notes = f"notes/prod/payments/deployment/{name}"
     document = {"id": BASE + notes, "description": "mine"}
     assert http.put(f"/subgraph/{notes}", json=document, headers=JSONLD).status_code == 201
-    line = json.dumps({"op": "put", "id": notes, "owner": "dump", "document": document}).encode()
-    assert http.post("/subgraphs", content=line).json()["problem"]["owner"] == "user"
+    line = json.dumps({"op": "put", "id": notes, "document": document}).encode()
+    assert http.post("/subgraphs", content=line, headers={HEADER: "other"}).json()["problem"]["owner"] == "user"
     assert patch(http, f"/subgraph/{notes}", '{"description": "still mine"}', MERGE).status_code == 204
     other = {**document, "@included": [{"id": f"{BASE}prod/payments/deployment/{name}", "description": "not mine"}]}
     assert http.put(f"/subgraph/{notes}", json=other, headers=JSONLD).status_code == 422
@@ -686,11 +691,13 @@ def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:
         assert http.delete("/subgraph/forecast/a", headers={"If-Match": created.headers["ETag"]}).status_code == 204
         assert patch(http, "/subgraph/forecast/a", "{}", MERGE).status_code == 410
         line = {"op": "put", "id": "forecast/a", "document": forecast("a")}
-        sent = [line, {**line, "digest": None}, {"op": "delete", "id": "forecast/a"}, {**line, "owner": "dump"}]
+        sent = [line, {**line, "digest": None}, {"op": "delete", "id": "forecast/a"}]
         content = b"\n".join(json.dumps(each).encode() for each in sent)
         answer = http.post("/subgraphs", content=content, headers={"Content-Type": "application/x-ndjson"})
         told = [json.loads(each) for each in answer.text.splitlines()]
-        assert [each.get("outcome") or each["problem"]["status"] for each in told] == [428, "created", 428, 409]
+        assert [each.get("outcome") or each["problem"]["status"] for each in told] == [428, "created", 428]
+        other = http.post("/subgraphs", content=json.dumps(line).encode(), headers={HEADER: "other"})
+        assert other.json()["problem"]["status"] == 409
         for method in ("PUT", "POST", "DELETE"):
             headers = {"Content-Type": "text/turtle"}
             blind = http.request(method, "/store?graph=http://example.org/g", content=b"", headers=headers)

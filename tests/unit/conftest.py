@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.unit.pure import held_pure
+
 SHARED = Path(__file__).parents[2].parent / "shared"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """Hold the fixtures of a unit test to purity."""
+    with held_pure():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Hold a unit test to purity."""
+    with held_pure():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

@@ -9,14 +9,14 @@ from typing import Any
 
 import msgspec
 
-from exporters.context import Surroundings
-from exporters.following import Following
-from exporters.kubernetes.mappings import kinds_of
-from exporters.protocol import Change, Gone, Kind, Synced, Upserted
-from kg.iris import Iris
-from kg.settings import Settings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.templates import Catalogue
+from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+from drumlin.exporters.pipeline.context import ClusterContext
+from drumlin.exporters.pipeline.reconciler import Reconciler
+from drumlin.exporters.protocol import Change, Gone, Kind, Synced, Upserted
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.templates import TemplateCatalogue
 from tests.memory_sink import MemorySink
 
 KINDS = kinds_of(Settings(mappings=("kuscia",)))
@@ -41,18 +41,18 @@ def now() -> datetime:
     return NOW
 
 
-def around(settings: Mapping[str, Any] = CONTRACT, templates: Iterable[str] | None = None) -> Surroundings:
+def around(settings: Mapping[str, Any] = CONTRACT, templates: Iterable[str] | None = None) -> ClusterContext:
     """Build what is configured; ``templates`` names those of the catalogue (all of them when None)."""
     read = Settings(**settings)
     iris = Iris(read.base)
-    shipped = Catalogue.shipped()
+    shipped = TemplateCatalogue.shipped(frozenset(read.exporters))
     wanted = None if templates is None else set(templates)
-    scopes = ("Workload", "Node", "Domain", "Cluster")
-    catalogue = Catalogue(
+    scopes = ("Workload", "Node", "Domain", "Cluster", "DomainRoute")
+    catalogue = TemplateCatalogue(
         each for scope in scopes for each in shipped.for_scope(scope) if wanted is None or each.name in wanted
     )
     domain = iris.domain(read.domain.id)
-    return Surroundings(
+    return ClusterContext(
         read, iris, catalogue, tuple(Datasource.from_settings(each, iris, domain) for each in read.datasource)
     )
 
@@ -77,18 +77,18 @@ def synced(*kinds: str, observed: datetime = NOW) -> list[Synced]:
     return [Synced(BY_NAME[kind], observed) for kind in kinds or BY_NAME]
 
 
-def following(sink: MemorySink, surroundings: Surroundings, owner: str = "test") -> Following:
+def following(sink: MemorySink, surroundings: ClusterContext, owner: str = "test") -> Reconciler:
     """Begin a run without windows, so that each flush writes everything."""
-    return Following(sink, surroundings, owner, frozenset(kind.segment for kind in KINDS), now, window=0.0)
+    return Reconciler(sink, surroundings, owner, frozenset(kind.segment for kind in KINDS), now, window=0.0)
 
 
 def follow(
     changes: Sequence[Change],
     sink: MemorySink | None = None,
-    surroundings: Surroundings | None = None,
+    surroundings: ClusterContext | None = None,
     *,
     one_by_one: bool = False,
-) -> tuple[MemorySink, Following]:
+) -> tuple[MemorySink, Reconciler]:
     """Run over ``changes``; ``one_by_one`` writes after each, as if they came slowly after everything was synced."""
     sink = MemorySink() if sink is None else sink
     run = following(sink, surroundings or around())
@@ -98,3 +98,10 @@ def follow(
             run.flush()
     run.flush(everything=True)
     return sink, run
+
+
+def without_queries(document: Any) -> Any:
+    """Return a document without the text of its queries, which follows what servers were found to do, unlike the shape around it."""
+    if isinstance(document, dict):
+        return {key: "" if key == "query" else without_queries(value) for key, value in document.items()}
+    return [without_queries(each) for each in document] if isinstance(document, list) else document

@@ -8,9 +8,9 @@ from typing import Any
 
 import pyoxigraph as ox
 
-from kg.iris import Iris
-from kg.jsonld import NodeDocument, lines
-from kg.store.protocol import GraphEntry, Row
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import NodeDocument, lines
+from drumlin.kg.store.protocol import GraphEntry, Row
 
 IRIS = Iris("https://kg.example")
 CLUSTER = "https://kg.example/id/cluster/prod"
@@ -30,6 +30,12 @@ class GraphStore:
             text = "\n".join(lines(document)).encode()
             self._store.load(text, format=ox.RdfFormat.N_TRIPLES, to_graph=ox.NamedNode(document["id"]))
             self._graphs = sorted({*self._graphs, document["id"]})
+
+    def add_graphs(self, graphs: Mapping[str, Iterable[str]]) -> None:
+        """Put graphs in as an exporter wrote them, by their names."""
+        for graph, written in graphs.items():
+            self._store.load("\n".join(written).encode(), format=ox.RdfFormat.N_TRIPLES, to_graph=ox.NamedNode(graph))
+        self._graphs = sorted({*self._graphs, *graphs})
 
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
         """Answer a SELECT over the union of all graphs."""

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from api.bodies import _PIECE, body_of, content, lines_of
-from kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
+from drumlin.api.http import bodies
+from drumlin.api.http.bodies import _PIECE, body_of, content, lines_of
+from drumlin.kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 
 def _request(chunks: list[bytes], encoding: str = "gzip") -> Request:
@@ -96,3 +97,54 @@ def test_lines_are_the_same_however_the_body_is_cut(pieces: list[bytes]) -> None
         return [each async for each in lines_of(_request(pieces, "identity"), 10_000)]
 
     assert asyncio.run(read()) == [each for each in b"".join(pieces).split(b"\n") if each.strip()]
+
+
+@pytest.mark.parametrize("coding", PACKED)
+def test_what_a_body_unpacks_to_is_counted_in_all(monkeypatch: pytest.MonkeyPatch, coding: str) -> None:
+    """A body of many lines, each short enough, is refused with the limit as soon as it exceeds it; nothing more is unpacked."""
+    monkeypatch.setattr(bodies, "MAX_UNPACKED", 3 << 20)
+    packed = PACKED[coding]((b"x" * 1000 + b"\n") * 50_000)
+    taken = [0]
+
+    async def read() -> None:
+        async for line in lines_of(_request([packed], coding), 10_000):
+            taken[0] += len(line)
+
+    with pytest.raises(TooLarge, match="3,145,728 bytes"):
+        asyncio.run(read())
+    assert taken[0] <= 3 << 20
+
+
+def test_a_bomb_of_newlines_is_refused_after_its_first_pieces() -> None:
+    """Empty lines are counted, so that half a megabyte that unpacks to 500 MB of them costs next to nothing."""
+    packed = gzip.compress(b"\n" * 10_000_000)
+
+    async def read() -> list[bytes]:
+        return [each async for each in lines_of(_request([packed]), 10_000)]
+
+    with pytest.raises(TooLarge, match="100,000 empty lines"):
+        asyncio.run(read())
+
+
+@pytest.mark.parametrize("body", [bytes(20 << 20), b""], ids=["one member", "many empty members"])
+def test_unpacking_lets_others_have_their_turns(body: bytes) -> None:
+    """One packed piece can unpack to many: between them the event loop serves others."""
+    packed = gzip.compress(body) if body else gzip.compress(b"") * 10_000
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def read() -> None:
+        beside = asyncio.create_task(other())
+        request = _request([packed])
+        async for _ in content(request, request.stream()):
+            pass
+        beside.cancel()
+
+    asyncio.run(read())
+
+    assert turns > 20

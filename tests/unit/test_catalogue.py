@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kg.errors import DrumlinError, InvalidInput, InvalidSettings, ResourceNotFound
-from kg.iris import Iris
-from kg.sparql import gate
-from queries.catalogue import Catalogue, read
+from drumlin.kg.errors import DrumlinError, InvalidInput, InvalidSettings, ResourceNotFound
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.sparql import gate
+from drumlin.queries.catalogue import QueryCatalogue, read
 
 IRIS = Iris("https://kg.example")
 HEADER = "# title: T\n# description: D\n"
@@ -32,7 +32,7 @@ def ask(query: str, /, **values: str) -> list[tuple[str, ...]]:
 
 def test_every_file_that_comes_along_is_good() -> None:
     """All shipped files are read, each with title, description and columns."""
-    shipped = Catalogue.load(IRIS).queries
+    shipped = QueryCatalogue.load(IRIS).queries
     files = sorted(path.stem for path in (Path(__file__).parents[2] / "queries").glob("*.rq"))
     assert sorted(shipped) == files
     assert len(files) >= 25
@@ -124,7 +124,7 @@ def test_a_bad_file_is_skipped_and_told(name: str, tmp_path: Path, capsys: pytes
     """A file that cannot be used is named in the log with the reason; the others serve."""
     (tmp_path / f"{name}.rq").write_text(BAD[name])
     (tmp_path / "good.rq").write_text(ECHO)
-    found = Catalogue.load(IRIS, tmp_path)
+    found = QueryCatalogue.load(IRIS, tmp_path)
     assert "good" in found.queries
     assert name not in found.queries
     assert f"{name}.rq" in capsys.readouterr().out
@@ -139,23 +139,23 @@ def test_files_that_cannot_be_read_are_told_and_no_directory_is_an_error(
     (tmp_path / "folder.rq").mkdir()
     (tmp_path / "link.rq").symlink_to(tmp_path / "nothing")
     (tmp_path / "bytes.rq").write_bytes(b"# title: \xff")
-    assert not {"folder", "link", "bytes"} & Catalogue.load(IRIS, tmp_path).queries.keys()
+    assert not {"folder", "link", "bytes"} & QueryCatalogue.load(IRIS, tmp_path).queries.keys()
     told = capsys.readouterr().out
     assert all(f"{name}.rq" in told for name in ("folder", "link", "bytes"))
     with pytest.raises(InvalidSettings, match="no directory"):
-        Catalogue.load(IRIS, tmp_path / "nowhere")
+        QueryCatalogue.load(IRIS, tmp_path / "nowhere")
 
 
 def test_a_users_file_wins_over_one_that_comes_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A file of the same name in the user's directory replaces the shipped one, and that is told; a bad one does not replace it."""
     (tmp_path / "units.rq").write_text(ECHO)
     (tmp_path / "classes.rq").write_text("SELECT")
-    found = Catalogue.load(IRIS, tmp_path)
+    found = QueryCatalogue.load(IRIS, tmp_path)
     assert found.get("units").title == "T"
-    assert found.get("classes").title == Catalogue.load(IRIS).get("classes").title
+    assert found.get("classes").title == QueryCatalogue.load(IRIS).get("classes").title
     told = capsys.readouterr().out
     assert "saved_query_replaced" in told
     assert "classes.rq" in told
     with pytest.raises(ResourceNotFound) as refused:
-        Catalogue.load(IRIS).get("unit")
+        QueryCatalogue.load(IRIS).get("unit")
     assert "units" in str(refused.value.hint)

@@ -9,8 +9,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from api.cli.main import app
-from kg.errors import DrumlinError
+from drumlin.api.cli.main import app
+from drumlin.kg.errors import DrumlinError
 
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]  # it is a group
 WITH_OUTPUT = sorted(

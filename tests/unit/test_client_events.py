@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.client.following import Events
+from drumlin.kg.client.events_api import Events
 
 EVENTS = [
     {"id": f"{number}.0", "subject": f"prod/x/pod/ü{number}\u2028", "data": {"n": number}} for number in range(1, 7)

@@ -1,4 +1,4 @@
-"""Compression of answers: which coding, what becomes of ETags, and that a body is never another one."""
+"""Compression of answers by the exchange: which coding, what becomes of ETags, and that a body is never another one."""
 
 from __future__ import annotations
 
@@ -11,8 +11,12 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import compression
-from api.compression import CODINGS, MINIMUM, Coding, Compression
+from drumlin.api.edge import exchange
+from drumlin.api.edge.exchange import Exchange
+from drumlin.api.edge.slow_clients import SlowClientGuard
+from drumlin.api.http import compression
+from drumlin.api.http.compression import MINIMUM
+from drumlin.api.http.etags import CODINGS, Coding
 
 TAG = b'"0a1b-turtle"'
 
@@ -22,6 +26,13 @@ def unpacked(body: bytes, coding: str | None) -> bytes:
     if coding == "gzip":
         return gzip.decompress(body)
     return zstandard.ZstdDecompressor().decompressobj().decompress(body) if coding == "zstd" else body
+
+
+class _Uncounted:
+    """Stands for the metrics."""
+
+    def observe(self, *_: object) -> None:
+        """Count nothing."""
 
 
 def answer(
@@ -39,7 +50,7 @@ def answer(
     async def app(scope: Any, receive: Any, send: Any) -> None:
         seen.update({name.decode(): value.decode() for name, value in scope["headers"]})
         given = {"Content-Type": "text/turtle", **(headers or {})}
-        raw = [(name.encode(), value.encode()) for name, value in given.items()]
+        raw = [(name.lower().encode(), value.encode()) for name, value in given.items()]
         await send({"type": "http.response.start", "status": status, "headers": raw})
         for number, part in enumerate(parts, 1):
             await send({"type": "http.response.body", "body": part, "more_body": number < len(parts)})
@@ -48,8 +59,14 @@ def answer(
         sent.append(message)
 
     asked = {"accept-encoding": accept, **(request or {})}
-    scope = {"type": "http", "headers": [(name.encode(), value.encode()) for name, value in asked.items()]}
-    asyncio.run(Compression(app)(scope, None, take))
+    raw = [(name.encode(), value.encode()) for name, value in asked.items()]
+    scope = {"type": "http", "method": "GET", "headers": raw}
+
+    async def run() -> None:
+        uncounted: Any = _Uncounted()
+        await Exchange(scope, lambda: None, take, uncounted, SlowClientGuard(uncounted)).run(app)  # type: ignore[arg-type, return-value]
+
+    asyncio.run(run())
     found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
     return found, [each["body"] for each in sent[1:]], seen
 
@@ -140,7 +157,7 @@ def test_what_is_binary_or_a_feed_passes_piece_by_piece(headers: dict[str, str])
 @pytest.mark.parametrize("coding", CODINGS)
 def test_a_slow_stream_is_not_held_back(coding: Coding, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes after a pause can be read before the next piece comes."""
-    monkeypatch.setattr(compression, "_PAUSE", -1.0)
+    monkeypatch.setattr(exchange, "_PAUSE", -1.0)
     _, pieces, _ = answer([b"one\n", b"two\n", b""], accept=coding)
     reader: Any = (
         zstandard.ZstdDecompressor().decompressobj() if coding == "zstd" else compression.zlib.decompressobj(31)

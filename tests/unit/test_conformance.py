@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg import inlining, rdf, validation
-from kg.conformance import TYPE, Conformance
-from kg.errors import ShapeViolation
-from kg.iris import Iris
-from kg.rdf import Lines
+from drumlin.kg import rdf
+from drumlin.kg.errors import ShapeViolation
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf import jsonld_loader
+from drumlin.kg.rdf.syntax import Lines
+from drumlin.kg.validation import validate
+from drumlin.kg.validation.shape_compiler import TYPE, Conformance
+from tests.thoroughness import examples
 
 FIXTURES = Path(__file__).parents[1] / "golden" / "shapes"
 IRIS = Iris("https://kg.example")
@@ -25,7 +28,7 @@ PREFIXES = "@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix x: <http://x/> .
 def read(path: Path) -> tuple[Lines, str]:
     """Read a fixture as its lines and the name of its graph."""
     content = path.read_bytes()
-    lines = rdf.parse(inlining.inline(content), rdf.JSONLD).get(None, frozenset())
+    lines = rdf.parse(jsonld_loader.inline(content), rdf.JSONLD).get(None, frozenset())
     return lines, IRIS.entity(json.loads(content)["id"])
 
 
@@ -63,15 +66,15 @@ def mutants(draw: st.DrawFn) -> tuple[Lines, str]:
     return frozenset(held), graph
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(120))
 @given(mutants())
 def test_what_is_proven_has_an_empty_report(mutant: tuple[Lines, str]) -> None:
     """Whatever is done to a good graph, a proof never stands against what the engine says."""
     lines, graph = mutant
     notes = IRIS.parse(graph).notes
-    if validation._proven(lines, graph, notes=notes):
-        with patch.object(validation, "_proven", return_value=False):
-            validation.validate(lines, graph, IRIS)
+    if validate._proven(lines, graph, None, notes=notes):
+        with patch.object(validate, "_proven", return_value=False):
+            validate.validate(lines, graph, IRIS)
 
 
 APART = ("ns#step> ", "ns#horizon> ", "ns#scope> ")
@@ -82,8 +85,8 @@ WHOLE = [name for name, (lines, _) in PASSING.items() if not any(each in line fo
 def test_a_good_graph_needs_no_engine(name: str) -> None:
     """Each passing fixture is proven, but for forecasts and templates, which have rules that no shape can say."""
     lines, graph = PASSING[name]
-    with patch.object(validation, "_shape_violations", side_effect=AssertionError("the engine was asked")):
-        validation.validate(lines, graph, IRIS)
+    with patch.object(validate, "_shape_violations", side_effect=AssertionError("the engine was asked")):
+        validate.validate(lines, graph, IRIS)
 
 
 @pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.fail.jsonld")), ids=lambda path: path.name)
@@ -91,9 +94,9 @@ def test_a_bad_graph_has_no_proof(path: Path) -> None:
     """Each failing fixture is told by its report, so none is proven."""
     lines, graph = read(path)
 
-    assert not validation._proven(lines, graph, notes=IRIS.parse(graph).notes)
+    assert not validate._proven(lines, graph, None, notes=IRIS.parse(graph).notes)
     with pytest.raises(ShapeViolation):
-        validation.validate(lines, graph, IRIS)
+        validate.validate(lines, graph, IRIS)
 
 
 FACTS = {THING: {TYPE: ["<http://x/Thing>"], "<http://x/p>": ['"abc"']}}

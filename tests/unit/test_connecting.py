@@ -8,7 +8,7 @@ import ssl
 
 import pytest
 
-from kg.connecting import lasts, reason_of
+from drumlin.kg.model.connection_errors import lasts, reason_of
 
 
 class LibraryError(Exception):
@@ -52,7 +52,7 @@ def test_each_cause_has_its_reason(cause: BaseException, text: str, lasting: boo
 def test_what_happened_before_is_not_the_reason() -> None:
     """An error that the caller was handling does not hide the one of the connection; one that is unknown has no reason."""
     try:
-        socket.create_connection(("127.0.0.1", 1), timeout=5)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "refused")  # noqa: TRY301 - the error that is being handled
     except ConnectionRefusedError:
         reason = reason_of(wrapped(TimeoutError()))
     assert reason is not None

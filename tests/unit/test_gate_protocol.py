@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.errors import QueryRejected, UnsupportedSyntax
-from kg.sparql.protocol import DIRECT, DIRECT_UPDATE, FORM, GRAPHS, RESULTS, offered, read_query, read_update
-from kg.store.protocol import Dataset
+from drumlin.kg.errors import QueryRejected, UnsupportedSyntax
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.protocol import DIRECT, DIRECT_UPDATE, FORM, GRAPHS, RESULTS, offered, read_query, read_update
 
 QUERY = "SELECT ?é { ?é ?p 'a+b & c' }"
 

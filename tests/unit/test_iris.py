@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.errors import InvalidIdentifier
-from kg.iris import RESERVED, ClassName, Iris, ObjectName, Parsed
+from drumlin.kg.errors import InvalidIdentifier
+from drumlin.kg.model.iris import RESERVED, ClassName, Iris, ObjectName, Parsed
 
 B = "https://kg.example"
 IRIS = Iris(B)
@@ -118,7 +118,10 @@ def test_notes_have_a_graph_of_their_own() -> None:
     assert IRIS.parse(notes) == Parsed(ObjectName("prod", "payments", "deployment", "checkout"), (), notes=True)
     assert IRIS.entity(notes) == notes
     assert IRIS.entity(IRIS.notes(IRIS.domain("alice"))) == f"{B}/id/notes/domain/alice"
-    for bad in (notes, IRIS.run(CHECKOUT, UID)):
+    scraped = IRIS.scraped(CHECKOUT)
+    assert scraped == f"{B}/id/scraped/prod/payments/deployment/checkout"
+    assert IRIS.entity(IRIS.metric(scraped, "orders_total")) == scraped
+    for bad in (notes, scraped, IRIS.run(CHECKOUT, UID)):
         with pytest.raises(InvalidIdentifier):
             IRIS.notes(bad)
 
@@ -190,7 +193,7 @@ def test_parsing_is_the_inverse_of_minting_objects(
     assert iri.isascii()
 
 
-@given(st.sampled_from(sorted(RESERVED - {"notes"})), NAMES, NAMES, NAMES)
+@given(st.sampled_from(sorted(RESERVED - {"notes", "scraped"})), NAMES, NAMES, NAMES)
 def test_parsing_is_the_inverse_of_minting_parts(kind: str, name: str, part: str, datasource: str) -> None:
     """The same for things of a class and what lives below them."""
     entity = IRIS.of_class(kind, name)

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from exporters.jobs import Job
-from kg.errors import StoreUnavailable
+from drumlin.exporters.jobs import PeriodicJob
+from drumlin.kg.errors import StoreUnavailable
 
 PATIENCE = 20.0
 
 
-class Counting(Job):
+class Counting(PeriodicJob):
     """Counts its turns, and is done after so many."""
 
     def __init__(self, most: int, seconds: float) -> None:

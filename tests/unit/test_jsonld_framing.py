@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg import framing, inlining, jsonld, rdf
-from kg.errors import DrumlinError, InvalidDocument, ResourceNotFound, TooLarge
-from kg.jsonld import CONTEXT_IRI, NAMESPACE
-from kg.rdf import JSONLD
-from ontology.vocabulary import CLASSES
+from drumlin.kg import rdf
+from drumlin.kg.errors import DrumlinError, InvalidDocument, ResourceNotFound, TooLarge
+from drumlin.kg.rdf import framing, jsonld, jsonld_loader
+from drumlin.kg.rdf.jsonld import CONTEXT_IRI, NAMESPACE
+from drumlin.kg.rdf.syntax import JSONLD
+from drumlin.ontology.vocabulary import CLASSES
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "render"
 
 
 def read_back(document: Any) -> rdf.Lines:
     """Read a framed document as a caller's is read."""
-    return rdf.parse(inlining.inline(json.dumps(document).encode()), JSONLD).get(None, frozenset())
+    return rdf.parse(jsonld_loader.inline(json.dumps(document).encode()), JSONLD).get(None, frozenset())
 
 
 @pytest.mark.parametrize("kind", sorted(CLASSES))
@@ -49,6 +52,18 @@ def test_a_framed_graph_of_the_contract_loses_nothing(contract: dict[str, bytes]
 
         assert framed["id"] == document["id"], name
         assert read_back(framed) == lines, name
+
+
+@pytest.mark.parametrize("case", sorted(GOLDEN.glob("kuscia-*.json")), ids=lambda path: path.stem)
+def test_a_framed_graph_keeps_its_parts(case: Path) -> None:
+    """Steps, parties and columns stand where they are linked, with all that is said of them."""
+    document = json.loads(case.read_text())["document"]
+    lines = read_back(document)
+
+    framed = framing.frame(lines, framing.frame_of(document["type"]))
+
+    assert framed["id"] == document["id"]
+    assert read_back(framed) == lines
 
 
 def test_numbers_and_truths_are_json_numbers_and_truths(contract: dict[str, bytes]) -> None:
@@ -125,12 +140,9 @@ def test_a_frame_that_unfolds_without_end_is_given_up_in_time() -> None:
     """Embedding always in a dense graph grows exponentially; the deadline ends it."""
     nodes = [f"<https://kg.example/id/domain/{number}>" for number in range(40)]
     lines = [f"{one} <{NAMESPACE}dependsOn> {other} ." for one in nodes for other in nodes if one != other]
-    began = time.monotonic()
 
     with pytest.raises(TooLarge, match=r"longer than 0\.3 s"):
         framing.frame(lines, {"@embed": "@always"}, seconds=0.3)
-
-    assert time.monotonic() - began < 30
 
 
 KEYS = st.sampled_from(
@@ -145,6 +157,7 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(KEYS, VALUES, max_size=4))
 @settings(deadline=None)
+@pytest.mark.filterwarnings("ignore:values beginning with:SyntaxWarning")  # pyld's own word
 def test_any_frame_gives_a_document_or_an_error_of_ours(frame: dict[str, Any]) -> None:
     """However odd a frame is, the caller is told in our words."""
     lines = jsonld.lines({"id": "https://kg.example/id/prod/-/node/a", "type": "Node", "name": "a", "label": ["a=b"]})

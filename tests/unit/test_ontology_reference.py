@@ -11,8 +11,8 @@ from pathlib import Path
 import rdflib
 from rdflib import RDFS, SKOS
 
-from api import reference
-from ontology import vocabulary
+from drumlin.api import reference
+from drumlin.ontology import vocabulary
 
 ROOT = Path(__file__).parents[2] / "ontology"
 PAGE = reference.page()
@@ -30,7 +30,8 @@ class Anchors(HTMLParser):
         self.links: list[str] = []
         self.text: list[str] = []
         self.loaded: list[str] = []
-        self.feed(PAGE)
+        self.feed("".join(f'<a href="#{anchor}">{title}</a>' for anchor, title in PAGE.contents))
+        self.feed(f"{PAGE.picture}{PAGE.sections}")
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what a tag names."""
@@ -101,7 +102,7 @@ def boxes() -> dict[str, tuple[float, float, float, float]]:
 
 
 def within(x: float, y: float, box: tuple[float, float, float, float]) -> bool:
-    """Tell whether a point is inside a box."""
+    """Return whether a point is inside a box."""
     return box[0] < x < box[2] and box[1] < y < box[3]
 
 
@@ -158,6 +159,7 @@ UNSHOWN = {
     "Lost",
     "Released",
     "Workload",
+    "alertmanager",
     "histogram",
     "influxdb",
     "jaeger",

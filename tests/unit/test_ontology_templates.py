@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from kg.errors import InvalidSettings
-from kg.iris import Iris
-from kg.jsonld import lines
-from kg.servers import DatasourceSettings
-from kg.settings import Settings
-from kg.telemetry import DEFAULT_EXPORTERS, promql
-from kg.telemetry.datasources import Datasource, label_names
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Window
-from kg.telemetry.templates import Catalogue, Template, shipped_templates
-from kg.validation import validate
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.config.settings import DEFAULT_EXPORTERS, Settings
+from drumlin.kg.errors import InvalidSettings
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import lines
+from drumlin.kg.telemetry import promql
+from drumlin.kg.telemetry.datasources import Datasource, label_names
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Window
+from drumlin.kg.telemetry.templates import Template, TemplateCatalogue, shipped_templates
+from drumlin.kg.validation.validate import validate
 from tests.unit.telemetry_store import GraphStore
 
 ROOT = Path(__file__).parents[2]
@@ -32,6 +32,7 @@ HOLES = {
     "Workload": {"namespace": "payments", "pods": "checkout-.*"},
     "Node": {"node": "edge-a-1"},
     "Domain": {},
+    "DomainRoute": {"remote": "bob_gw__example", "clusters": "alice-to-bob-http"},
     "Cluster": {},
 }
 EXPORTERS = {
@@ -42,7 +43,9 @@ EXPORTERS = {
 def render(template: Template) -> str:
     """Fill the holes of a template with what an entity of its scope has."""
     datasource = Datasource("main", IRIS.datasource("main"), "prometheus", "http://prometheus")
-    return promql.render(template.query, HOLES[template.scope], window=timedelta(minutes=5), datasource=datasource)
+    return promql.render(
+        template.query, HOLES[template.scope], window=timedelta(minutes=5), datasource=datasource, matchers=()
+    )
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda each: each.name)
@@ -101,13 +104,13 @@ def test_counters_are_only_read_through_rate_or_increase() -> None:
 
 def test_by_default_entities_get_what_every_cluster_has() -> None:
     """Seven metrics for each scope: no workload has a query for series that nobody writes."""
-    assert {each.exporter for each in Catalogue.shipped().templates} == set(DEFAULT_EXPORTERS)
+    assert {each.exporter for each in TemplateCatalogue.shipped().templates} == set(DEFAULT_EXPORTERS)
     assert Settings().exporters == DEFAULT_EXPORTERS
 
 
 def test_an_enabled_exporter_adds_its_metrics() -> None:
     """What is named is there, for pods too; what is not is not."""
-    catalogue = Catalogue.shipped(frozenset({*DEFAULT_EXPORTERS, "dcgm", "loki"}))
+    catalogue = TemplateCatalogue.shipped(frozenset({*DEFAULT_EXPORTERS, "dcgm", "loki"}))
 
     assert catalogue.find("Pod", "gpu_usage").exporter == "dcgm"
     assert catalogue.find("Workload", "log_lines").datasource_type == "loki"
@@ -116,7 +119,7 @@ def test_an_enabled_exporter_adds_its_metrics() -> None:
 
 def test_the_old_kepler_takes_the_place_of_the_new_one() -> None:
     """A cluster with Kepler 0.9 has energy_joules under the same name."""
-    catalogue = Catalogue.shipped(frozenset({"cadvisor", "kepler-0.9"}))
+    catalogue = TemplateCatalogue.shipped(frozenset({"cadvisor", "kepler-0.9"}))
 
     assert "kepler_container_joules_total" in catalogue.find("Workload", "energy_joules").query
 
@@ -124,10 +127,10 @@ def test_the_old_kepler_takes_the_place_of_the_new_one() -> None:
 def test_a_misspelt_or_doubled_exporter_is_refused_by_name() -> None:
     """The message says which, the hint what may have been meant."""
     with pytest.raises(InvalidSettings, match="'keppler'") as told:
-        Catalogue.shipped(frozenset({"keppler"}))
+        TemplateCatalogue.shipped(frozenset({"keppler"}))
     assert told.value.hint == "did you mean kepler?"
     with pytest.raises(InvalidSettings, match="both give energy_joules"):
-        Catalogue.shipped(frozenset({"kepler", "kepler-0.9"}))
+        TemplateCatalogue.shipped(frozenset({"kepler", "kepler-0.9"}))
 
 
 def test_the_reference_of_metrics_is_what_the_templates_say() -> None:
@@ -171,11 +174,11 @@ def test_a_datasource_in_the_graph_says_its_own_label_names() -> None:
 
 def test_what_the_configuration_renames_stands_in_the_graph() -> None:
     """Another reader of the graph, or another instance, asks that server in its own words too."""
-    labels = {"namespace": "exported_namespace", "pod": "pod_name", "not a label": "x"}
+    labels = {"namespace": "exported_namespace", "pod": "pod_name"}
     settings = DatasourceSettings.model_validate(
         {"name": "m", "kind": "prometheus", "url": "http://m", "labels": labels}
     )
-    document = Datasource.from_settings(settings, IRIS, None).document()
+    document = Datasource.from_settings(settings, IRIS, None).document(IRIS)
 
     validate(lines(document), document["id"], IRIS)
     assert document["labelName"] == ["namespace=exported_namespace", "pod=pod_name"]
@@ -207,6 +210,6 @@ def test_a_label_name_that_is_none_never_reaches_a_query(text: str) -> None:
 def test_the_document_of_every_kind_of_datasource_keeps_the_rules(more: dict[str, Any]) -> None:
     """What the service itself writes of its configuration is never found by its own audit."""
     settings = DatasourceSettings.model_validate({"name": "main", **more})
-    document = Datasource.from_settings(settings, IRIS, None).document()
+    document = Datasource.from_settings(settings, IRIS, None).document(IRIS)
 
     validate(lines(document), document["id"], IRIS)

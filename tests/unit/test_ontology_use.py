@@ -22,8 +22,8 @@ import pytest
 import rdflib
 from rdflib import OWL, RDF, SKOS
 
-from kg import rdf
-from ontology.vocabulary import NAMESPACE
+from drumlin.kg import rdf
+from drumlin.ontology.vocabulary import NAMESPACE
 
 ROOT = Path(__file__).parents[2]
 SH = rdflib.SH

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kg import jsonld
-from kg.errors import QueryRejected
-from kg.patching import merge, updated
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.graphs.patch import merge, updated
+from drumlin.kg.rdf import jsonld
 
 GRAPH = "https://kg.example/id/domain/x"
 LINES = jsonld.lines({"id": GRAPH, "type": "Domain", "name": "x", "label": ["a=b"]})

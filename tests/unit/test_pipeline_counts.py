@@ -9,10 +9,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 import structlog
 
-from exporters.feed import Feed
-from exporters.protocol import Change, Rejected
-from kg.errors import StoreUnavailable
-from kg.store.protocol import Row
+from drumlin.exporters.pipeline.source_thread import SourceThread
+from drumlin.exporters.protocol import Change, Rejected
+from drumlin.kg.errors import StoreUnavailable
+from drumlin.kg.store.protocol import Row
 from tests.unit.rendering import BY_NAME, follow, synced, upserted
 from tests.unit.test_pipeline import deployment, pod
 
@@ -66,7 +66,7 @@ def test_what_waits_has_an_age_by_kind_until_it_is_dealt_with() -> None:
             yield upserted(pod())
             yield upserted(deployment())
 
-    feed = Feed(Two())
+    feed = SourceThread(Two())
     taken: list[Change] = []
     while len(taken) < 2:
         taken += feed.take(5)

@@ -9,15 +9,16 @@ import structlog
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from exporters.context import kept
-from exporters.hosting import OWNER, ensure
-from exporters.runs import moment
-from kg.errors import InvalidManifest
-from kg.jsonld import NAMESPACE, compact
-from kg.store.protocol import GraphWrite
-from kg.validation import validate
+from drumlin.exporters.pipeline.context import kept
+from drumlin.exporters.pipeline.hosting_domain import OWNER, ensure
+from drumlin.exporters.pipeline.runs import moment
+from drumlin.kg.errors import InvalidManifest
+from drumlin.kg.rdf.jsonld import NAMESPACE, compact
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.validation.validate import validate
 from tests.memory_sink import MemorySink
-from tests.unit.rendering import CONTRACT, around
+from tests.unit.rendering import CONTRACT, around, follow, synced, upserted
+from tests.unit.test_pipeline import pod
 
 BASE = "https://kg.example/id/"
 DATASOURCES = [
@@ -65,14 +66,14 @@ def test_the_cluster_belongs_to_the_hosting_domain_and_has_telemetry() -> None:
 
 
 def test_a_hosting_graph_that_a_user_wrote_stays() -> None:
-    """Another owner's template is reported and kept, and the start goes on."""
+    """A user's cluster is reported and kept, a template of theirs is kept without a word, and the start goes on."""
     sink = MemorySink()
-    theirs = BASE + "template/workload.cpu_usage"
-    sink.apply([GraphWrite(theirs, frozenset({f'<{theirs}> <{NAMESPACE}name> "mine" .'}), "user")])
+    for theirs in (BASE + "template/workload.cpu_usage", BASE + "cluster/prod"):
+        sink.apply([GraphWrite.of(theirs, frozenset({f'<{theirs}> <{NAMESPACE}name> "mine" .'}), "user")])
     with structlog.testing.capture_logs() as logs:
         written = ensured(sink)
 
-    assert sink.owners[theirs] == "user"
+    assert {sink.owners[each] for each in (BASE + "template/workload.cpu_usage", BASE + "cluster/prod")} == {"user"}
     assert "domain/glaciation-node1" in written
     assert [each["event"] for each in logs] == ["graph_owned"]
 
@@ -121,3 +122,24 @@ def test_any_moment_is_read_as_itself(written: datetime) -> None:
 def test_labels_are_kept_by_key_or_prefix(key: str, *, expected: bool) -> None:
     """An exact key, or a prefix that ends in a star; everything else is dropped."""
     assert kept(key, ("team", "site/*")) is expected
+
+
+def test_a_second_name_of_one_cluster_is_warned_of() -> None:
+    """The same uids under another name are the same cluster: the run says so once, at its beginning, and writes all the same."""
+    sink = MemorySink()
+    ensured(sink)
+    follow([upserted(pod("web-0", "p1")), *synced()], sink)
+    other = around({**CONTRACT, "cluster": "staging"})
+    ensure(sink, other.settings, other.iris, other.catalogue, ())
+    with structlog.testing.capture_logs() as logs:
+        _, run = follow([upserted(pod("web-0", "p1")), *synced()], sink, other)
+    (warning,) = run.summary.warnings
+    assert warning.startswith("objects of cluster staging have the uids of objects of cluster prod")
+    assert [each["event"] for each in logs if each["log_level"] == "warning"] == ["cluster_has_two_names"]
+    assert f"{BASE}staging/shop/pod/web-0" in sink.graphs
+
+    _, again = follow([upserted(pod("web-0", "p1")), *synced()], sink, other)
+    third = around({**CONTRACT, "cluster": "third"})
+    ensure(sink, third.settings, third.iris, third.catalogue, ())
+    _, different = follow([upserted(pod("web-0", "p9")), *synced()], sink, third)
+    assert again.summary.warnings == different.summary.warnings == []

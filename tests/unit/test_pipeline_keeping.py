@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporters.keeping import Keeping
+from drumlin.exporters.pipeline.gc_tuning import GcFreezer
 
 
 class Knot:
@@ -27,7 +27,7 @@ def unfrozen() -> Iterator[None]:
 
 def test_what_was_kept_is_set_aside_and_garbage_is_collected_nevertheless() -> None:
     """A garbage cycle that was set aside with the rest is gone when gathering ends; what is kept is not looked at again."""
-    keeping, knot = Keeping(), Knot()
+    keeping, knot = GcFreezer(), Knot()
     garbage = weakref.ref(knot)
     del knot
     keeping.took(5_000)
@@ -42,7 +42,7 @@ def test_what_was_kept_is_set_aside_and_garbage_is_collected_nevertheless() -> N
 def test_a_small_source_is_no_business_of_the_collector() -> None:
     """A few objects change nothing."""
     gc.unfreeze()
-    keeping = Keeping()
+    keeping = GcFreezer()
     keeping.took(100)
     keeping.gathered()
 

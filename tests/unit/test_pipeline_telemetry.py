@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exporters.protocol import Change
-from kg.iris import Iris
-from tests.unit.rendering import CONTRACT, around, follow, gone, upserted
+from drumlin.api.exporting import Exporting
+from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.pipeline import reconciler
+from drumlin.exporters.pipeline.hosting_domain import ensure
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.exporters.protocol import Change
+from drumlin.kg.graphs.owners import HOSTING, USER
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import lines
+from drumlin.kg.store.protocol import GraphWrite
+from tests.memory_sink import MemorySink
+from tests.unit.rendering import CONTRACT, KINDS, around, follow, gone, now, synced, upserted
 
 LABELS = {"app": "checkout"}
 CHECKOUT = "https://kg.example/id/prod/shop/deployment/checkout"
@@ -272,6 +284,44 @@ def test_a_service_that_leads_to_a_prometheus_object_is_found_by_its_selector() 
     assert _found(custom, chart, operated(), datasources=[SCRAPED[0]]).keys() <= {"main"}
 
 
+@pytest.mark.parametrize(
+    ("url", "known"),
+    [
+        ("http://prom-main.monitoring.svc:9090/", True),
+        ("http://prom-main.monitoring.svc.cluster.local:9090", True),
+        ("http://Prom-Main.monitoring.svc.cluster.local.:9090/prometheus", True),
+        ("https://prom-main.monitoring:9090", True),
+        ("http://prom-main:9090", True),
+        ("http://10.96.0.7:9090", True),
+        ("http://prom-main.monitoring.svc", False),
+        ("http://prom-main.other.svc:9090", False),
+        ("http://prom-main.monitoring.example:9090", False),
+    ],
+)
+def test_a_prometheus_that_is_configured_is_not_discovered_again(url: str, known: bool) -> None:
+    """However its address is spelt, a configured server is one datasource; another port or namespace is another server."""
+    custom, chart = prometheus()
+    chart["spec"] |= {"clusterIP": "10.96.0.7", "ports": [{"name": "http-web", "port": 9090}]}
+    configured = {"name": "main", "kind": "prometheus", "url": url}
+
+    found = _found(custom, chart, operated(), datasources=[configured])
+
+    assert ("prom-main.monitoring.prod" not in found) is known
+    assert "prometheus-operated.monitoring.prod" not in found
+
+
+def test_monitors_are_scraped_by_the_datasource_whose_address_leads_to_their_prometheus() -> None:
+    """A configured url is enough: the Service that it leads to needs no ``service`` beside it."""
+    custom, chart = prometheus()
+    chart["spec"]["ports"] = [{"name": "http-web", "port": 9090}]
+    configured = {"name": "main", "kind": "prometheus", "url": "http://prom-main.monitoring.svc.cluster.local:9090"}
+    cluster = [NAMESPACE, service(), monitor(), custom, chart]
+    sink, _ = follow([upserted(each) for each in cluster], None, around({**CONTRACT, "datasource": [configured]}))
+
+    watched = sink.graphs["https://kg.example/id/prod/shop/servicemonitor.monitoring.coreos.com/m"]
+    assert any("scrapedBy" in line and "datasource/main>" in line for line in watched)
+
+
 def test_a_discovered_prometheus_takes_monitors_too() -> None:
     """A Service that is found to be a Prometheus is the datasource of the Prometheus object that it leads to."""
     custom, found = prometheus()
@@ -284,3 +334,93 @@ def test_a_discovered_prometheus_takes_monitors_too() -> None:
         if "scrapedBy" in each
     ]
     assert line.endswith(f"<{Iris('https://kg.example').datasource('prom-main.monitoring.prod')}> .")
+
+
+def queries(sink: Any, entity: str) -> list[str]:
+    """The stored queries of an entity."""
+    return [line for line in sink.graphs[entity] if "/ns#query>" in line]
+
+
+@pytest.mark.parametrize("kind", ["prometheus", "loki"])
+def test_what_adds_clusters_together_is_not_described(kind: str) -> None:
+    """With a second cluster in the store, an unbound datasource holds nothing that the graph tells; a bound one its cluster's."""
+    both = [
+        source("loose", kind),
+        source("bound", kind, matchers={"site": "{cluster}"}),
+        source("edge", kind, clusters=["edge"]),
+    ]
+    alone = follow([upserted(workload())], None, around({**CONTRACT, "datasource": both[:1]}))[0]
+    assert queries(alone, CHECKOUT)
+
+    sink = MemorySink()
+    other = Iris(CONTRACT["base"]).cluster("edge")
+    sink.apply([GraphWrite.of(other, frozenset({f'<{other}> <https://w3id.org/drumlin/ns#name> "edge" .'}), "edge")])
+    follow([upserted(workload())], sink, around({**CONTRACT, "datasource": both}))
+
+    found = queries(sink, CHECKOUT)
+    assert found
+    assert all("/at/bound>" in each and 'site=\\"prod\\"' in each for each in found)
+
+
+def test_the_cluster_and_the_domain_are_described_with_matchers() -> None:
+    """The stored queries of a cluster name it, those of its domain all of the domain's clusters."""
+    settings = {
+        **CONTRACT,
+        "datasource": [source("main", matchers={"site": "{cluster}"})],
+        "context": [{"cluster": "prod"}, {"name": "edge"}],
+    }
+    base = around(settings)
+    sink = MemorySink()
+    ensure(sink, base.settings, base.iris, base.catalogue, base.datasources)
+
+    cluster, domain = (queries(sink, iri) for iri in (base.cluster, base.hosting_domain))
+    assert cluster
+    assert all('site=\\"prod\\"' in each for each in cluster)
+    assert domain
+    assert all('site=~\\"edge|prod\\"' in each for each in domain)
+
+
+def test_stored_queries_follow_a_template_that_a_user_overrides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is overridden is rendered and written anew while the run goes on, at its start too, and again when it is restored."""
+    monkeypatch.setattr(reconciler, "TEMPLATES_SECONDS", 0.0)
+    surroundings = around({**CONTRACT, "datasource": [source("p")]})
+    sink, run = follow([*synced(), upserted(workload())], surroundings=surroundings)
+    iri = surroundings.iris.template("workload.mem_usage")
+    shipped = surroundings.catalogue.find("Workload", "mem_usage")
+    usual = sink.graphs[CHECKOUT]
+
+    def put(query: str, owner: str) -> None:
+        document = replace(shipped, query=query).document(surroundings.iris)
+        sink.apply([GraphWrite(iri, None, sink.owners[iri])])
+        sink.apply([GraphWrite.of(iri, lines(document), owner)])
+
+    put("sum(mine{pod=~{{pods}},namespace={{namespace}}})", USER)
+    run.flush()
+    changed = sink.graphs[CHECKOUT]
+    assert sum("sum(mine{" in line for line in changed) == 1
+    assert len(changed) == len(usual)
+    assert sink.owners[iri] == USER
+    applies = sink.applies
+    run.flush()
+    assert sink.applies == applies
+    later, _ = follow([*synced(), upserted(workload())], sink, surroundings)
+    assert later.graphs[CHECKOUT] == changed
+    put(shipped.query, HOSTING)
+    run.flush()
+    assert sink.graphs[CHECKOUT] == usual
+
+
+def test_a_dump_is_read_again_for_a_template_that_changed(tmp_path: Path) -> None:
+    """The graphs of a served dump, which ended long ago, follow too; standard input is not there a second time."""
+    place, sink, found = tmp_path / "w.json", MemorySink(), around({**CONTRACT, "datasource": [source("p")]})
+    place.write_text(json.dumps({"apiVersion": "apps/v1", **workload()}))
+    flow = Pipeline(sink, KINDS, found.settings, found.iris, found.catalogue, found.datasources, clock=now)
+    exporting = Exporting(flow, DumpSource([place], KINDS, clock=now))
+    exporting.turn()
+    shipped = found.catalogue.find("Workload", "mem_usage")
+    document = replace(shipped, query="sum(mine{pod=~{{pods}}})").document(found.iris)
+    sink.apply([GraphWrite(document["id"], None, HOSTING)])
+    sink.apply([GraphWrite.of(document["id"], lines(document), USER)])
+    exporting.turn()
+    assert any("sum(mine{" in line for line in sink.graphs[CHECKOUT])
+    assert not DumpSource(["-"], KINDS, clock=now).is_readable_again

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.errors import InvalidManifest
-from kg.quantities import pieces, quantity
+from drumlin.kg.errors import InvalidManifest
+from drumlin.kg.model.quantities import pieces, quantity
 
 # Written out, not computed, so that a mistake in the table of the code cannot repeat itself here.
 FACTORS = {

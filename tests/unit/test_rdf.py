@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg import rdf
-from kg.errors import InvalidDocument, UnsupportedSyntax
-from kg.rdf import JSONLD, NQUADS, NTRIPLES, SYNTAXES, TRIG, TURTLE, Term
+from drumlin.kg import rdf
+from drumlin.kg.errors import InvalidDocument, UnsupportedSyntax
+from drumlin.kg.rdf.syntax import JSONLD, NQUADS, NTRIPLES, SYNTAXES, TRIG, TURTLE, Term
 
 GRAPH = "https://kg.example/id/prod/-/node/n1"
 XSD = "http://www.w3.org/2001/XMLSchema#"
@@ -80,6 +80,24 @@ def test_a_line_is_taken_apart_into_the_engines_terms(
     line = (ox.serialize([ox.Triple(subject, predicate, value)], format=ox.RdfFormat.N_TRIPLES) or b"").decode()
 
     assert rdf.terms(line.removesuffix("\n")) == (_term(subject), _term(predicate), _term(value))
+
+
+@given(st.lists(st.tuples(NODES | BLANKS, NODES, NODES | BLANKS | LITERALS), max_size=8))
+def test_lines_are_sorted_into_facts_and_written_again(triples: list[tuple[object, ...]]) -> None:
+    """Facts hold each statement of the engine under its subject and predicate, and nothing else; as lines they are what they were."""
+    store = ox.Store()
+    store.extend([ox.Quad(*triple) for triple in triples])
+    lines = rdf.by_graph(store.dump(format=ox.RdfFormat.N_QUADS) or b"").get(None, frozenset())
+    facts = rdf.facts_of(lines)
+
+    assert rdf.lines_of(facts) == lines
+    found = {
+        (subject, predicate, rdf.term(value))
+        for subject, said in facts.items()
+        for predicate, values in said.items()
+        for value in values
+    }
+    assert found == {(str(each.subject), str(each.predicate), _term(each.object)) for each in store}
 
 
 @given(st.lists(st.tuples(NODES, NODES, NODES | LITERALS), min_size=1, max_size=6))

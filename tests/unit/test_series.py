@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.errors import InvalidInput
-from kg.telemetry.durations import iso_duration, parse_duration, promql_duration
-from kg.telemetry.fetch.prometheus import _lone, decode_values
-from kg.telemetry.series import (
+from drumlin.kg.errors import InvalidInput
+from drumlin.kg.telemetry.durations import iso_duration, parse_duration, promql_duration
+from drumlin.kg.telemetry.fetch.prometheus import _lone, decode_values
+from drumlin.kg.telemetry.series import (
     MAX_POINTS,
-    Column,
     Gap,
     Grid,
     Key,
     Samples,
+    SeriesColumn,
     Window,
     assemble,
     choose_step,
@@ -185,7 +185,10 @@ def test_filling_does_what_was_asked(how: str, expected: list[float | None]) -> 
 def test_the_table_is_long_with_dictionaries() -> None:
     """One row per series and point; ids, metrics and units are dictionaries; dropping leaves only points with a value."""
     grid = Grid(0, 60, 60)
-    columns = [Column(Key("b", "m"), "By", _values(1.0, None)), Column(Key("a", "n"), "%", _values(3.0, 4.0))]
+    columns = [
+        SeriesColumn(Key("b", "m"), "By", _values(1.0, None)),
+        SeriesColumn(Key("a", "n"), "%", _values(3.0, 4.0)),
+    ]
 
     table = assemble(columns, grid, "null")
 
@@ -319,3 +322,19 @@ def test_durations_survive_writing(length: timedelta) -> None:
 def test_durations_are_written_shortly(seconds: int, iso: str, short: str) -> None:
     """The forms that the graph and the queries show."""
     assert (iso_duration(timedelta(seconds=seconds)), promql_duration(timedelta(seconds=seconds))) == (iso, short)
+
+
+@given(
+    points=st.integers(1, 8),
+    at=st.lists(st.integers(-4, 12), max_size=12),
+    off=st.sampled_from([0, 0, 0, 1]),
+)
+def test_every_value_stands_at_its_own_time(points: int, at: list[int], off: int) -> None:
+    """A server's points go to the grid's points of the same time and nowhere else: also when some lie outside it, twice, or beside it."""
+    grid = Grid(1000, 1000 + 60 * (points - 1), 60)
+    samples = {1000 + 60 * each + off: float(number) for number, each in enumerate(sorted(at))}
+    seconds, values = pa.array(list(samples), pa.int64()), pa.array(list(samples.values()), pa.float64())
+
+    placed = place([Samples(seconds, values)], grid)
+
+    assert placed.values.to_pylist() == [samples.get(second) for second in range(grid.start, grid.end + 1, grid.step)]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
+import structlog
 
-from kg.errors import InvalidSettings
-from kg.settings import Settings
+from drumlin.api.cli.logs import ForeignLogs
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import InvalidSettings
 
 DATASOURCE = '[[datasource]]\nname = "p"\nkind = "prometheus"\nurl = "http://x:1"\n'
 
@@ -36,3 +40,47 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, content: str, said: 
     assert str(told.value).startswith(f"{file}: {said}")
     assert told.value.hint == hint
     assert "soon" not in str(told.value)
+
+
+ARN = "arn:aws:eks:eu-west-1:123456789012:cluster/prod"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"context": [{"name": "a"}, {"name": ARN}]}, f"say --context {ARN}=prod"),
+        ({"context": [{"name": ARN, "cluster": ARN}]}, f"say --context {ARN}=prod"),
+        ({"cluster": ARN}, "say --cluster prod"),
+        ({"cluster": "default/api-host:6443/me"}, "say --cluster default-api-host-6443-me"),
+        ({"context": [{"name": "dead", "cluster": "cluster"}]}, "'cluster' is reserved; give the cluster another name"),
+    ],
+)
+def test_a_name_that_cannot_stand_in_an_id_is_refused_with_a_proposal(given: dict[str, Any], said: str) -> None:
+    """An EKS ARN is no segment of an id: the message proposes one, and begins with what is wrong."""
+    with pytest.raises(InvalidSettings) as told:
+        Settings.load(**given)
+
+    assert said in str(told.value)
+    assert not str(told.value).startswith(":")
+    assert "Value error" not in str(told.value)
+
+
+def test_the_first_context_may_have_any_name() -> None:
+    """Its cluster is named by ``cluster``."""
+    assert list(Settings.load(cluster="prod", context=[{"name": ARN}]).clusters) == ["prod"]
+
+
+def test_what_libraries_log_is_an_event_of_the_log() -> None:
+    """A warning of a library stands in the log as JSON does, not beside it."""
+    record = logging.LogRecord("urllib3.connectionpool", logging.WARNING, "", 0, "%s is full", ("the pool",), None)
+    with structlog.testing.capture_logs() as logs:
+        ForeignLogs().emit(record)
+
+    assert logs == [
+        {
+            "event": "library_log",
+            "log_level": "warning",
+            "logger": "urllib3.connectionpool",
+            "message": "the pool is full",
+        }
+    ]

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kg.errors import InvalidDocument
-from kg.rdf import text_of
-from kg.store.delta import Change, New, update_text
-from kg.store.engine import lines_of
-from kg.store.lines import canonical
-from kg.store.protocol import Lines
-from kg.store.texts import PlainText
+from drumlin.kg.errors import InvalidDocument
+from drumlin.kg.rdf import canonical as module
+from drumlin.kg.rdf.canonical import canonical
+from drumlin.kg.store.content import GraphContent
+from drumlin.kg.store.delta import Change, New, update_text
+from drumlin.kg.store.embedded.engine import lines_of
+from drumlin.kg.store.protocol import Lines
 
 A, B = "https://kg.example/id/prod/shop/pod/a", "https://kg.example/id/prod/shop/pod/b"
 MALFORMED = [
@@ -87,9 +87,22 @@ def test_what_passes_the_border_is_taken_by_the_engine_in_both_ways(lines: Lines
         return
     for loaded in (False, True):
         engine = ox.Store()
-        change = Change(A, "user", None, "digest", frozenset(), PlainText(text_of(kept)))
+        change = Change(A, "user", None, "digest", frozenset(), GraphContent.of_canonical(kept))
         if loaded:
-            engine.bulk_load(New(A, PlainText(text_of(kept))).nquads(), format=ox.RdfFormat.N_QUADS)
+            engine.bulk_load(New(A, GraphContent.of_canonical(kept)).nquads(), format=ox.RdfFormat.N_QUADS)
         else:
             engine.update(update_text([change]))
         assert lines_of(engine, A) == kept
+
+
+def test_long_terms_are_not_remembered() -> None:
+    """What a client sends once may not stay in memory: only short terms, which graphs repeat, are kept beside their forms."""
+    caches = (module._known_form, module._known_to_be_sure)
+    canonical(frozenset({'<x:s> <x:p> "x"^^<http://www.w3.org/2001/XMLSchema#integer> .'}), "x:g")
+    before = [each.cache_info().currsize for each in caches]
+    long = "0" * 10_000
+
+    assert canonical(
+        frozenset({f'<x:s{long}> <x:p> "{long}1"^^<http://www.w3.org/2001/XMLSchema#integer> .'}), "x:g"
+    ) == {f'<x:s{long}> <x:p> "1"^^<http://www.w3.org/2001/XMLSchema#integer> .'}
+    assert [each.cache_info().currsize for each in caches] == before

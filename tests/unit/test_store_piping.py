@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kg.store import piping
-from kg.store.piping import piped
+from drumlin.kg.store.embedded import bulk_load_pipe
+from drumlin.kg.store.embedded.bulk_load_pipe import piped
 
 
 @pytest.mark.parametrize("count", [0, 1, 512, 513, 2_000])
@@ -26,7 +26,7 @@ def test_what_was_written_in_part_is_written_to_its_end(monkeypatch: pytest.Monk
     def some(file: int, part: list[bytes]) -> int:
         return os.write(file, b"".join(part)[:1000])
 
-    monkeypatch.setattr(piping.os, "writev", some)
+    monkeypatch.setattr(bulk_load_pipe.os, "writev", some)
     pieces = [b"%d." % number for number in range(1_500)]
     with piped(pieces) as path:
         assert Path(path).read_bytes() == b"".join(pieces)
@@ -50,7 +50,7 @@ def test_a_writer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> int:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(piping.os, "writev", fails)
+    monkeypatch.setattr(bulk_load_pipe.os, "writev", fails)
     with pytest.raises(OSError, match="Input/output error"), piped([b"x"]) as path:
         assert Path(path).read_bytes() == b""
 

@@ -8,8 +8,9 @@ import rdflib
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg.errors import QueryRejected
-from kg.sparql.subselects import MAX_SELECTS, restore
+from drumlin.kg.errors import QueryRejected
+from drumlin.kg.sparql.subselects import MAX_SELECTS, restore
+from tests.thoroughness import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dataset:DeprecationWarning")  # rdflib's own use of its old names
 
@@ -50,7 +51,7 @@ def rows_of(engine: ox.Store, query: str) -> list[list[tuple[str, str]]]:
 
 
 @pytest.mark.parametrize("query", QUERIES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(quads=QUADS)
 def test_the_engine_answers_as_rdflib(query: str, quads: list[tuple[str, str, str, str]]) -> None:
     """Over random small data both give the same rows, each as often."""

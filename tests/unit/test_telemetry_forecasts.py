@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import threading
-import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,14 +17,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable
-from kg.jsonld import NodeDocument
-from kg.servers import DatasourceSettings
-from kg.telemetry.baseline import compare, seasonal
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.forecasts import Forecasts, Made
-from kg.telemetry.resolve import Resolver
-from kg.telemetry.series import Window
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, SourceUnavailable, TooLarge
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry.baseline import predict
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.forecasts import Forecast, ForecastStore, Made, Unsaved
+from drumlin.kg.telemetry.measures import backtest, compare, naive_error
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.series import Window
+from tests.counting import counted_calls
 from tests.unit.telemetry_store import IRIS, GraphStore
 
 NOW = datetime(2026, 11, 27, tzinfo=UTC)
@@ -51,13 +50,13 @@ class _Graph:
         self.now = NOW
         given = {"name": name, "kind": "parquet", "url": directory.as_uri()}
         server = Datasource.from_settings(DatasourceSettings.model_validate(given), IRIS, None)
-        self.forecasts = Forecasts(
+        self.forecasts = ForecastStore(
             self.store, IRIS, Resolver(self.store, IRIS, [server]), self._write, self.buried.append, lambda: self.now
         )
 
-    def _write(self, _iri: str, document: NodeDocument) -> None:
-        self.written.append(document)
-        self.store.add([document])
+    def _write(self, documents: Sequence[NodeDocument]) -> None:
+        self.written += documents
+        self.store.add(documents)
 
 
 def test_a_forecast_is_stored_registered_and_read_back(tmp_path: Path) -> None:
@@ -111,6 +110,15 @@ def test_a_forecast_deletes_no_file_that_was_not_saved_for_it(tmp_path: Path, pa
     assert file.read_bytes() == b"kept"
 
 
+@pytest.mark.parametrize("path", ["a\x00b.parquet", "x" * 5000, "a/" * 3000], ids=["NUL", "long", "deep"])
+def test_a_path_that_can_name_no_file_is_reported(tmp_path: Path, path: str) -> None:
+    """A document may hold any text as a path: reading its points says that they are not there."""
+    graph = _Graph(tmp_path)
+    saved = graph.forecasts.save(_table([1.0]), MADE)
+    with pytest.raises(SourceUnavailable):
+        graph.forecasts.points(replace(saved, path=path))
+
+
 def test_the_next_forecast_revises_the_last(tmp_path: Path) -> None:
     """The newest comes first, and says which one it follows."""
     graph = _Graph(tmp_path)
@@ -161,7 +169,8 @@ def test_errors_are_measured_at_common_times() -> None:
     """MAE and MAPE over points that both sides have; zeros are left out of the percentage only."""
     table, measured = compare(_table([1.0, 2.0, 3.0, None, 9.0]), _table([2.0, 0.0, 6.0, 1.0]))
 
-    assert measured == {"points": 3, "mae": pytest.approx(2.0), "mape": pytest.approx(50.0)}
+    assert (measured["points"], measured["mae"], measured["mape"]) == (3, pytest.approx(2.0), pytest.approx(50.0))
+    assert (measured["mase"], measured["quantileLoss"], measured["intervalCoverage"]) == (None, {}, {})
     assert table.column_names == ["ds", "forecast", "actual"]
     assert compare(_table([1.0]), _table([0.0]))[1]["mape"] is None
 
@@ -171,7 +180,7 @@ def test_the_seasonal_forecast_repeats_the_week() -> None:
     hours = 24 * 21
     history = _table([float(n % 168) for n in range(hours)], NOW - timedelta(hours=hours), 3600)
 
-    found = seasonal(history, timedelta(days=2), timedelta(hours=1))
+    found = predict(history, timedelta(days=2), timedelta(hours=1)).table
 
     assert found["ds"][0].as_py() == NOW
     assert found["y"].to_pylist() == [float(n % 168) for n in range(48)]
@@ -181,9 +190,9 @@ def test_the_seasonal_forecast_repeats_the_week() -> None:
 def test_a_day_of_history_is_repeated_and_less_is_refused() -> None:
     """With less than a week, the same time of the day before counts."""
     history = _table([float(n % 24) for n in range(49)], NOW - timedelta(hours=48), 3600)
-    assert seasonal(history, timedelta(hours=5), timedelta(hours=1))["y"].to_pylist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert predict(history, timedelta(hours=5), timedelta(hours=1)).table["y"].to_pylist() == [1.0, 2.0, 3.0, 4.0, 5.0]
     with pytest.raises(InvalidInput, match="a day of history"):
-        seasonal(_table([1.0, 2.0]), timedelta(days=1), timedelta(hours=1))
+        predict(_table([1.0, 2.0]), timedelta(days=1), timedelta(hours=1))
 
 
 def test_a_forecast_has_the_contracts_shape(tmp_path: Path) -> None:
@@ -269,6 +278,18 @@ def test_only_what_is_a_metric_is_forecast(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_two_points_that_are_far_apart_make_no_grid_of_all_between(tmp_path: Path) -> None:
+    """A grid beyond the limit of history is refused before it is made, with and without a window; a longer step helps."""
+    graph = _Graph(tmp_path)
+    graph.forecasts.save(_table([1.0, 2.0], start=datetime(1970, 1, 1, tzinfo=UTC), step=8000 * 365 * 86_400), MADE)
+    pair = [(NODE, "energy_joules")]
+
+    for window in (None, Window(datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC))):
+        with pytest.raises(TooLarge, match="the limit is 20,000,000"):
+            graph.forecasts.history(pair, window)
+    assert graph.forecasts.history(pair, None, "366d").table["y"].drop_null().to_pylist() == [1.0, 2.0]
+
+
 def test_forecasts_are_read_like_history(tmp_path: Path) -> None:
     """Without a window the newest whole; in a window each point by the newest forecast that has it; on any step."""
     graph = _Graph(tmp_path)
@@ -297,61 +318,34 @@ def test_forecasts_are_read_like_history(tmp_path: Path) -> None:
         graph.forecasts.history(pair, Window(NOW + timedelta(days=9), NOW + timedelta(days=10)))
 
 
-_SAVING = """
-import itertools, sys
-import pyarrow as pa
-from kg.telemetry import forecast_points
-from kg.telemetry.datasources import Datasource
-server = Datasource("f", "", "parquet", "file://" + sys.argv[1])
-points = pa.table({"ds": pa.array(range(100_000), pa.timestamp("ms", "UTC")), "y": [n / 7 for n in range(100_000)]})
-for number in itertools.count():
-    forecast_points.store(points, server, f"energy/a/{number}.parquet")
-    print(f"energy/a/{number}.parquet", flush=True)
-"""
-
-
-def test_a_kill_leaves_no_half_forecast(tmp_path: Path) -> None:
-    """Killed in the middle of saving, every file that has its name is whole, and all that were told are there."""
-    root = str(Path(__file__).resolve().parents[2])
-    process = subprocess.Popen(
-        [sys.executable, "-c", _SAVING, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    told = [process.stdout.readline().strip() for _ in range(3)]
-    time.sleep(0.013)  # into the middle of the fourth, wherever that is
-    process.send_signal(signal.SIGKILL)
-    told += [line.strip() for line in process.stdout.readlines() if line.endswith("\n")]
-    process.wait()
-    process.stdout.close()
-    files = {str(file.relative_to(tmp_path)): file for file in tmp_path.rglob("*.parquet")}
-    assert set(told) <= set(files)
-    assert {pyarrow.parquet.read_table(file).num_rows for file in files.values()} == {100_000}
-
-
 def test_what_was_never_negative_is_not_forecast_to_be(tmp_path: Path) -> None:
     """The lower quantile stays at nothing, and both lie around the forecast, also where the history leans one way."""
     hours = 24 * 21
     values = [float(n % 24 == 3) * (1 + n // 24) for n in range(hours)]  # a spike a day that grows
-    found = seasonal(_table(values, NOW - timedelta(hours=hours), 3600), timedelta(days=1), timedelta(hours=1))
+    found = predict(_table(values, NOW - timedelta(hours=hours), 3600), timedelta(days=1), timedelta(hours=1)).table
     for low, y, high in zip(*(found[name].to_pylist() for name in ("q0.1", "y", "q0.9")), strict=True):
         assert 0 <= low <= y <= high
 
 
-def test_a_month_in_five_minutes_is_forecast_quickly() -> None:
-    """The baseline's work grows with the history, not with its square."""
-    history = _table([float(n % 288) for n in range(28 * 288)], NOW - timedelta(days=28))
-    begun = time.process_time()
-    found = seasonal(history, timedelta(days=1), timedelta(minutes=5))
-    assert found["y"].to_pylist() == [float(n) for n in range(288)]
-    assert time.process_time() - begun < 1
+def test_the_work_of_a_forecast_grows_with_the_history() -> None:
+    """The baseline's work is proportional to the length of the history, not to its square."""
+
+    def work(days: int) -> int:
+        history = _table([float(n % 288) for n in range(days * 288)], NOW - timedelta(days=days))
+        with counted_calls() as calls:
+            found = predict(history, timedelta(days=1), timedelta(minutes=5)).table
+        assert found["y"].to_pylist() == [float(n) for n in range(288)]
+        return calls.count
+
+    assert work(28) < 2.5 * work(14)
 
 
 def test_a_forecast_begins_where_its_history_ends() -> None:
     """Also when the last points of the history are missing: the horizon does not slip into the past."""
     history = _table([*(float(n % 24) for n in range(72)), None, None], NOW - timedelta(hours=74), 3600)
-    assert seasonal(history, timedelta(hours=2), timedelta(hours=1))["ds"][0].as_py() == NOW
+    assert predict(history, timedelta(hours=2), timedelta(hours=1)).table["ds"][0].as_py() == NOW
     with pytest.raises(InvalidInput, match="shorter than the step"):
-        seasonal(history, timedelta(minutes=5), timedelta(hours=1))
+        predict(history, timedelta(minutes=5), timedelta(hours=1))
 
 
 @settings(deadline=None, max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -379,3 +373,127 @@ def test_each_point_is_of_the_newest_forecast_that_has_it(
             graph.forecasts.history([(NODE, "energy_joules")], window)
     else:
         assert graph.forecasts.history([(NODE, "energy_joules")], window).table["y"].to_pylist() == points
+
+
+def _long(*names: str, **more: list[object]) -> pa.Table:
+    """Return a long frame of these entities, two points each."""
+    parts = [
+        _table([float(n), float(n) + 1]).append_column("unique_id", pa.array([name] * 2))
+        for n, name in enumerate(names)
+    ]
+    table = pa.concat_tables(parts)
+    for name, column in more.items():
+        table = table.append_column(name, pa.array(column))
+    return table
+
+
+def test_a_long_frame_is_saved_series_by_series(tmp_path: Path) -> None:
+    """Each series is a forecast of its own with its own revision; one that cannot be saved says why and stops no other."""
+    graph = _Graph(tmp_path)
+    other = IRIS.object("prod", None, "Node", "b")
+    graph.store.add([{"id": other, "type": "Node", "name": "b"}])
+    names = ("prod/-/node/edge.a-1", "prod/-/node/none", "prod/-/node/b")
+    how = replace(MADE, entity="")
+    before = graph.forecasts.save(_table([7.0]), MADE)
+    first, refused, third = graph.forecasts.save_many(_long(*names), how)
+    assert isinstance(refused, Unsaved)
+    assert (refused.entity, refused.metric, type(refused.error)) == (names[1], "energy_joules", ResourceNotFound)
+    assert isinstance(first, Forecast)
+    assert isinstance(third, Forecast)
+    assert (first.previous, third.previous) == (before.iri, None)
+    assert third.trained == MADE.trained
+    assert graph.forecasts.points(first)["y"].to_pylist() == [0.0, 1.0]
+    assert graph.forecasts.points(third)["y"].to_pylist() == [2.0, 3.0]
+    two = _long(names[0], names[0], metric=["energy_joules"] * 2 + ["mem_usage"] * 2)
+    assert [each.metric.rpartition("/")[2] for each in graph.forecasts.save_many(two, how)] == [
+        "energy_joules",
+        "mem_usage",
+    ]
+    assert [each.metric.rpartition("/")[2] for each in graph.forecasts.list(names[0])] == [
+        "mem_usage",
+        "energy_joules",
+        "energy_joules",
+        "energy_joules",
+    ]
+    twice = graph.forecasts.save_many(_long(names[0], names[2], names[0]), how)
+    assert [isinstance(each, Unsaved) for each in twice] == [True, False]
+    assert "each time of a forecast occurs once" in str(twice[0].error)
+    with pytest.raises(InvalidDocument, match="has the column unique_id"):
+        graph.forecasts.save_many(_table([1.0]), how)
+    with pytest.raises(InvalidDocument, match="no metric is named"):
+        graph.forecasts.save_many(_long(names[0]), replace(how, metric=""))
+
+
+def test_the_value_of_a_moment_is_that_of_the_step_that_holds_it(tmp_path: Path) -> None:
+    """By the newest forecast that has its point; a quantile where it has one; nothing is made up beyond the horizon."""
+    graph = _Graph(tmp_path)
+    graph.forecasts.save(_table([1.0, 2.0, 3.0, 4.0], q0_9=[5.0, 6.0, 7.0, 8.0]), MADE)
+    graph.now = NOW + timedelta(minutes=1)
+    newer = graph.forecasts.save(_table([10.0, None]), MADE)
+    of = ("prod/-/node/edge.a-1", "energy_joules")
+    found = graph.forecasts.value(*of, NOW)
+    assert (found.forecast, found.at, found.value, found.unit) == (newer, NOW, 10.0, "J")
+    assert graph.forecasts.value(*of, NOW + timedelta(seconds=1)).value == 2.0  # the newer one has none there
+    assert graph.forecasts.value(*of, NOW + timedelta(minutes=5), "q0.9").value == 6.0
+    with pytest.raises(ResourceNotFound, match="has y at 2026-11-27T00:16:00Z"):
+        graph.forecasts.value(*of, NOW + timedelta(minutes=16))
+    with pytest.raises(ResourceNotFound, match="has q0.5"):
+        graph.forecasts.value(*of, NOW, "q0.5")
+    with pytest.raises(ResourceNotFound, match="there is no forecast of mem_usage"):
+        graph.forecasts.value(of[0], "mem_usage", NOW)
+
+
+def test_measures_are_those_of_the_field() -> None:
+    """MASE, quantile loss and interval coverage by hand."""
+    forecast = _table([2.0, 2.0, 2.0, 2.0], q0_1=[1.0] * 4, q0_9=[3.0] * 4, q0_5=[2.0] * 4)
+    _, measured = compare(forecast, _table([2.0, 3.5, 0.0, 1.0]), scale=0.5)
+    assert measured["mase"] == pytest.approx(measured["mae"] / 0.5) == pytest.approx(2.25)
+    assert measured["intervalCoverage"] == {"0.8": 0.5}
+    assert measured["quantileLoss"] == pytest.approx(
+        {"q0.1": (0.1 + 0.25 + 0.9 + 0.0) / 4, "q0.9": (0.1 + 0.45 + 0.3 + 0.2) / 4, "q0.5": 4.5 / 8}
+    )
+    days = _table([1.0, 5.0, 2.0, 9.0, None, 1.0], step=43_200)
+    assert naive_error(days) == pytest.approx((1 + 4 + 8) / 3)  # two points a day; the missing one is left out
+    assert naive_error(_table([1.0, 2.0])) is None
+    assert naive_error(_table([3.0] * 4, step=86_400)) is None  # no error to compare with
+
+
+def test_a_backtest_sees_nothing_of_what_it_is_measured_by() -> None:
+    """From each origin a model gets what came before and no more; measures are those of each origin and of all points."""
+    history = _table([float(n) for n in range(24 * 6)], step=3600)
+    seen: list[tuple[float, float]] = []
+
+    def last_value(past: pa.Table, horizon: timedelta, step: timedelta) -> pa.Table:
+        seen.append((past["y"][0].as_py(), past["y"][-1].as_py()))
+        until = past["ds"][-1].as_py()
+        stamps = [until + n * step for n in range(1, horizon // step + 3)]  # further than it is asked for
+        return pa.table({"ds": pa.array(stamps, pa.timestamp("ms", "UTC")), "y": [past["y"][-1].as_py()] * len(stamps)})
+
+    origins = [NOW + timedelta(days=day) for day in (-1, 2, 3, 4)]  # the first has no past
+    found = backtest(
+        history, last_value, origins, horizon=timedelta(hours=4), step=timedelta(hours=1), learn=timedelta(days=2)
+    )
+    assert seen == [(1.0, 48.0), (25.0, 72.0), (49.0, 96.0)]
+    assert [each["mae"] for each in found.origins] == [2.5, 2.5, 2.5]
+    assert (found.overall["points"], found.overall["mae"], found.table.num_rows) == (12, 2.5, 12)
+    assert found.overall["mase"] == pytest.approx(2.5 / 24)
+    assert found.origins[0]["origin"] == "2026-11-29T00:00:00Z"
+    with pytest.raises(InvalidInput, match="no starting point"):
+        backtest(history, last_value, [NOW - timedelta(days=9)], horizon=timedelta(hours=4), step=timedelta(hours=1))
+
+
+def test_a_long_frame_costs_as_many_look_ups_as_a_short_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty series are checked, stored and registered with as many questions to the graph and writes as two."""
+    graph = _Graph(tmp_path)
+    nodes = [IRIS.object("prod", None, "Node", f"n{number}") for number in range(50)]
+    graph.store.add([{"id": each, "type": "Node", "name": each.rpartition("/")[2]} for each in nodes])
+    asked: list[str] = []
+    look_up = graph.store.look_up
+    monkeypatch.setattr(graph.store, "look_up", lambda *given: asked.append(given[0]) or look_up(*given))
+    costs = []
+    for some in (nodes[:2], nodes):
+        asked.clear()
+        saved = graph.forecasts.save_many(_long(*some), replace(MADE, entity=""))
+        assert [type(each) for each in saved] == [Forecast] * len(some)
+        costs.append(len(asked))
+    assert costs[0] == costs[1]

@@ -8,21 +8,21 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg.telemetry.formats import _lines
-from kg.telemetry.series import Column, Grid, Key, assemble
+from drumlin.kg.telemetry.formats import _lines
+from drumlin.kg.telemetry.series import Grid, Key, SeriesColumn, assemble
 
 WORD = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUES = st.lists(st.none() | st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)
 
 
 @settings(deadline=None)
-@given(WORD, WORD, WORD, VALUES, st.integers(0, 4_000_000), st.integers(1, 90_000))
+@given(WORD, WORD, WORD, VALUES, st.integers(0, 2_000_000), st.integers(1, 90_000))
 def test_each_row_is_a_json_object_of_its_values(
     name: str, metric: str, unit: str, values: list[float | None], first: int, step: int
 ) -> None:
     """Quotes, line ends and any script in names, nulls and the smallest floats: the objects hold exactly the rows."""
     grid = Grid(first * step, (first + len(values) - 1) * step, step)
-    table = assemble([Column(Key(name, metric), unit, pa.array(values, pa.float64()))], grid, "null")
+    table = assemble([SeriesColumn(Key(name, metric), unit, pa.array(values, pa.float64()))], grid, "null")
 
     (batch,) = table.to_batches()
     read = [json.loads(line) for line in _lines(batch).decode().split("\n")[:-1]]

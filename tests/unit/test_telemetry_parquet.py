@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg.servers import DatasourceSettings
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.parquet import How, Parquet, gridded, write
-from kg.telemetry.series import Grid
+from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.parquet import How, Parquet, gridded, write
+from drumlin.kg.telemetry.series import Grid
 from tests.unit.telemetry_store import IRIS
 
 START = 1_793_491_200

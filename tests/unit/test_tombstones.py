@@ -7,8 +7,14 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kg import inlining, jsonld, rdf
-from kg.tombstones import is_tombstone, tombstone
+from drumlin.kg import rdf
+from drumlin.kg.errors import DrumlinError
+from drumlin.kg.graphs import ingest
+from drumlin.kg.graphs.ingest import Statements
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf import jsonld, jsonld_loader
+from drumlin.kg.rdf.tombstones import is_tombstone, tombstone
+from drumlin.ontology.vocabulary import CLASSES, ENTITY_CLASSES
 
 JOB = "https://kg.example/id/prod/ml/job/train-demand-2026-11"
 AT = datetime(2026, 11, 27, 21, 51, 39, tzinfo=UTC)
@@ -41,7 +47,7 @@ def job(**more: object) -> dict[str, object]:
 
 def test_a_deleted_job_leaves_the_contracts_tombstone(contract: dict[str, bytes]) -> None:
     """The contract's tombstone is exactly what remains of the job it describes."""
-    expected = rdf.parse(inlining.inline(contract["tombstone"]), rdf.JSONLD)[None]
+    expected = rdf.parse(jsonld_loader.inline(contract["tombstone"]), rdf.JSONLD)[None]
 
     assert tombstone(jsonld.lines(job()), JOB, AT) == expected
 
@@ -52,6 +58,25 @@ def test_a_tombstone_of_a_tombstone_is_itself() -> None:
 
     assert is_tombstone(once, JOB)
     assert tombstone(once, JOB, AT + timedelta(days=1)) is once
+
+
+@pytest.mark.parametrize("name", ["notes/prod/ml/job/train", "prod/ml/job/train", "domain/a", "forecast/a"])
+@pytest.mark.parametrize("foreign", [[], ["https://example.org/Thing"]])
+@pytest.mark.parametrize("named", [None, *sorted(CLASSES)])
+def test_what_can_be_stored_leaves_what_can_be_stored(name: str, named: str | None, foreign: list[str]) -> None:
+    """Whatever classes a graph states, its tombstone is valid; a graph without a class of an entity leaves nothing."""
+    iris = Iris("https://kg.example")
+    graph = iris.expand(name)
+    types = [named, *foreign] if named else foreign
+    document = {"id": graph, "name": "x", **({"type": types} if types else {})}
+    try:
+        content = ingest.accept(Statements(jsonld.lines(document)), graph, iris)
+    except DrumlinError:  # cannot be stored
+        return
+    left = tombstone(frozenset(rdf.lines_in(content.text)), graph, AT)
+    assert (left is not None) == (named in ENTITY_CLASSES or named == "Tombstone")
+    if left is not None:
+        ingest.accept(Statements(left), graph, iris)
 
 
 def test_the_manager_is_kept_and_the_domain_is_not() -> None:

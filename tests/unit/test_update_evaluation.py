@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kg.errors import AlreadyExists, Conflict, QueryRejected, TooLarge
-from kg.rdf import by_graph
-from kg.sparql import forms, gate, update
-from kg.sparql.update import Changed, Scope, evaluate
-from kg.store.protocol import Dataset, Lines
-from kg.store.scratch import Scratch, parse
+from drumlin.kg.errors import AlreadyExists, Conflict, QueryRejected, TooLarge
+from drumlin.kg.rdf.syntax import by_graph
+from drumlin.kg.sparql import forms, gate, update
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.update import Changed, Scope, evaluate
+from drumlin.kg.store.protocol import Lines
+from drumlin.kg.store.sandbox import Scratch, parse
+from tests.thoroughness import examples
 
 BASE = "http://base.example/"
 SCOPE = Scope(default="http://kg.example/store/default", root="http://kg.example/id/")
@@ -82,7 +84,7 @@ OPERATIONS = (
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(60))
 @given(content=DATA, operations=st.lists(OPERATIONS, min_size=1, max_size=4))
 def test_an_update_leaves_what_the_engine_would_leave(content: str, operations: list[str]) -> None:
     """Every form, and several in a row, end in the same quads as the engine's own update."""

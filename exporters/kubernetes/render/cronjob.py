@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Installed, PodTemplate
-from exporters.kubernetes.render.workload import render_workload, template_facts
-from exporters.protocol import Topic
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.render.workload import render_workload, template_facts
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Topic
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class JobTemplateSpec(msgspec.Struct, frozen=True, gc=False):
@@ -40,7 +40,7 @@ class CronJob(Installed, frozen=True, kw_only=True):
     spec: CronJobSpec
 
 
-def render_cronjob(cronjob: CronJob, context: Context) -> NodeDocument:
+def render_cronjob(cronjob: CronJob, context: RenderContext) -> NodeDocument:
     """Describe a CronJob with its schedule; its Jobs are entities of their own, managed by it."""
     spec = cronjob.spec
     phase = "Suspended" if spec.suspend else "Active"

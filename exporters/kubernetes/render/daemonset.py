@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Installed, PodTemplate
-from exporters.kubernetes.render.workload import render_workload
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.render.workload import render_workload
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
@@ -22,6 +22,6 @@ class DaemonSet(Installed, frozen=True, kw_only=True):
     spec: DaemonSetSpec
 
 
-def render_daemonset(daemonset: DaemonSet, context: Context) -> NodeDocument:
+def render_daemonset(daemonset: DaemonSet, context: RenderContext) -> NodeDocument:
     """Describe a DaemonSet. How many pods it wants follows from the nodes, so it has no ``replicas``."""
     return render_workload("DaemonSet", daemonset.metadata, daemonset.spec.template, context, phase="Running")

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from functools import lru_cache
 
-from exporters.kubernetes.manifests import Demand, PodSpec, Resources, is_sidecar
-from kg.quantities import EXACT, Written, quantity, whole
+from drumlin.exporters.kubernetes.manifests import Demand, PodSpec, Resources, is_sidecar
+from drumlin.kg.model.quantities import EXACT, Written, quantity, whole
 
 Amounts = Mapping[str, Decimal]
 """Resource (cpu, memory, gpu, or an extended resource by its own name) → amount in base units."""
@@ -33,7 +33,7 @@ def amounts(resources: Resources | None) -> dict[str, Decimal]:
 
 
 def extended(name: str) -> bool:
-    """Tell whether a resource is an extended one or huge pages, not one of Kubernetes' own (``ephemeral-storage``, ``pods``).
+    """Return whether a resource is an extended one or huge pages, not one of Kubernetes' own (``ephemeral-storage``, ``pods``).
 
     https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#extended-resources
     """

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Condition, Installed, PodTemplate, condition
-from exporters.kubernetes.render.workload import render_workload, running
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Condition, Installed, PodTemplate, condition
+from drumlin.exporters.kubernetes.render.workload import render_workload, running
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class DeploymentSpec(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +30,7 @@ class Deployment(Installed, frozen=True, kw_only=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-def render_deployment(deployment: Deployment, context: Context) -> NodeDocument:
+def render_deployment(deployment: Deployment, context: RenderContext) -> NodeDocument:
     """Describe a Deployment; one whose rollout exceeded its deadline has failed."""
     spec = deployment.spec
     stuck = condition(deployment.status.conditions, "Progressing") == "False"

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from exporters.kubernetes.manifests import Projection
-from exporters.protocol import Topic
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.protocol import Topic
 
 _SERVICE = "kubernetes.io/service-name"
 
@@ -37,7 +37,7 @@ class EndpointSlice(Projection, frozen=True, kw_only=True):
 
 
 def endpoints_topic(namespace: str, service: str) -> Topic:
-    """The topic on which slices tell a Service its pods."""
+    """The topic on which slices publish the pods of a Service."""
     return ("endpoints", namespace, service)
 
 

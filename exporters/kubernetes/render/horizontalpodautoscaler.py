@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import inside, referred
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import inside, referred
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
-class Target(msgspec.Struct, frozen=True, gc=False):
+class ScaleTarget(msgspec.Struct, frozen=True, gc=False):
     """What is scaled (CrossVersionObjectReference)."""
 
     kind: str
@@ -21,7 +22,7 @@ class Target(msgspec.Struct, frozen=True, gc=False):
 class AutoscalerSpec(msgspec.Struct, frozen=True, gc=False):
     """The target and its bounds. Metrics and readings change all the time and are not taken."""
 
-    scaleTargetRef: Target
+    scaleTargetRef: ScaleTarget
     maxReplicas: int | None = None
     minReplicas: int | None = None
 
@@ -32,7 +33,7 @@ class HorizontalPodAutoscaler(Projection, frozen=True, kw_only=True):
     spec: AutoscalerSpec
 
 
-def render_horizontalpodautoscaler(autoscaler: HorizontalPodAutoscaler, context: Context) -> NodeDocument:
+def render_horizontalpodautoscaler(autoscaler: HorizontalPodAutoscaler, context: RenderContext) -> NodeDocument:
     """Describe an autoscaler with the workload that it scales and how far; unset, the least is one."""
     metadata, spec = autoscaler.metadata, autoscaler.spec
     target = spec.scaleTargetRef

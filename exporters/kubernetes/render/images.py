@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import re
 
-from exporters.context import Context
-from exporters.protocol import Topic
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Topic
 
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{32,})$")
 
 
 def images_topic(controller_uid: str) -> Topic:
-    """The topic on which pods tell their controller the digests of their images."""
+    """The topic on which pods publish the digests of their images, for their controller."""
     return ("images", controller_uid)
 
 
 def revisions_topic(owner_uid: str) -> Topic:
-    """The topic on which ReplicaSets tell their owner that they are its revisions."""
+    """The topic on which ReplicaSets publish of which owner they are revisions."""
     return ("revisions", owner_uid)
 
 
@@ -35,12 +35,17 @@ def tag_in(reference: str) -> str | None:
     return tag or None
 
 
-def running_digests(uid: str, context: Context) -> dict[tuple[str, str | None], str]:
-    """Return container and image reference → digest, where all live pods of the workload ``uid`` agree."""
+def running_digests(uid: str, context: RenderContext) -> dict[tuple[str, str | None], str | None]:
+    """Return container and image reference → digest, as live pods of the workload ``uid`` report; None where they disagree."""
     controllers = [uid, *context.told(revisions_topic(uid))]
     found: dict[tuple[str, str | None], set[str]] = {}
     for controller in controllers:
         for told in context.told(images_topic(controller)):
             for container, digest in told.items():
                 found.setdefault(container, set()).add(digest)
-    return {container: next(iter(digests)) for container, digests in found.items() if len(digests) == 1}
+    return {container: next(iter(digests)) if len(digests) == 1 else None for container, digests in found.items()}
+
+
+def pods_are_told(namespace: str | None, context: RenderContext) -> bool:
+    """Return whether all pods of a workload have been told, and by which ReplicaSets they are its own."""
+    return context.is_complete("pod", namespace) and context.is_complete("replicaset", namespace)

@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import inside
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import inside
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class ServiceReference(msgspec.Struct, frozen=True, gc=False):
@@ -56,7 +57,7 @@ class Ingress(Projection, frozen=True, kw_only=True):
     spec: IngressSpec = IngressSpec()
 
 
-def render_ingress(ingress: Ingress, context: Context) -> NodeDocument:
+def render_ingress(ingress: Ingress, context: RenderContext) -> NodeDocument:
     """Describe an Ingress with its hosts and the Services that it brings requests to."""
     metadata, rules = ingress.metadata, ingress.spec.rules or ()
     return without_nulls(

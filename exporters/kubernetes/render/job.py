@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Installed, PodTemplate
-from exporters.kubernetes.render.workload import render_workload
-from exporters.protocol import Life
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.render.workload import render_workload
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Life
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class JobSpec(msgspec.Struct, frozen=True, gc=False):
@@ -41,7 +41,7 @@ class Job(Installed, frozen=True, kw_only=True):
     status: JobStatus = JobStatus()
 
 
-def render_job(job: Job, context: Context) -> NodeDocument:
+def render_job(job: Job, context: RenderContext) -> NodeDocument:
     """Describe a Job; ``replicas`` is how many pods may run at one time."""
     parallelism = job.spec.parallelism
     return render_workload(

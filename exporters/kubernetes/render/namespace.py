@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import domain, domain_topic
-from exporters.kubernetes.render.scraping import namespace_topic
-from exporters.protocol import Topic
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import domain
+from drumlin.exporters.kubernetes.render.scraping import namespace_topic
+from drumlin.exporters.pipeline.context import RenderContext, domain_topic
+from drumlin.exporters.protocol import Topic, without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 DOMAIN_LABEL = "kuscia.secretflow/domain-name"
 
@@ -29,7 +29,7 @@ class Namespace(Projection, frozen=True, kw_only=True):
     status: NamespaceStatus | None = None
 
 
-def render_namespace(namespace: Namespace, context: Context) -> NodeDocument:
+def render_namespace(namespace: Namespace, context: RenderContext) -> NodeDocument:
     """Describe a namespace of the cluster."""
     metadata = namespace.metadata
     return without_nulls(

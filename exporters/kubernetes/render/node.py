@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Condition, Projection, Resources, condition, without_nulls
-from exporters.kubernetes.render.demand import amounts, extended_amounts
-from exporters.protocol import Life
-from kg.jsonld import NodeDocument
-from kg.quantities import whole
-from kg.telemetry.describe import Subject
+from drumlin.exporters.kubernetes.manifests import Condition, Projection, Resources, condition
+from drumlin.exporters.kubernetes.render.demand import amounts, extended_amounts
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Life, Topic, without_nulls
+from drumlin.exporters.sites import NODES
+from drumlin.kg.model.quantities import whole
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry.binding import Place
+from drumlin.kg.telemetry.describe import Subject
 
 _PHASE = {"True": "Ready", "False": "NotReady"}
+_POOLS = (
+    "karpenter.sh/nodepool",
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "kubernetes.azure.com/agentpool",
+    "node.cluster.x-k8s.io/nodepool",
+    "agentpool",
+)
+"""The labels by which providers name the pool of a node."""
 
 
 class NodeSystem(msgspec.Struct, frozen=True, gc=False):
@@ -20,12 +33,23 @@ class NodeSystem(msgspec.Struct, frozen=True, gc=False):
 
     architecture: str | None = None
     kubeletVersion: str | None = None
+    kernelVersion: str | None = None
+    containerRuntimeVersion: str | None = None
+
+
+class Taint(msgspec.Struct, frozen=True, gc=False):
+    """What keeps pods away that do not tolerate it."""
+
+    key: str
+    effect: str
+    value: str = ""
 
 
 class NodeSpec(msgspec.Struct, frozen=True, gc=False):
-    """Whether it is cordoned."""
+    """Whether it is cordoned, and what keeps pods away."""
 
     unschedulable: bool | None = None
+    taints: tuple[Taint, ...] | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, gc=False):
@@ -44,12 +68,14 @@ class Node(Projection, frozen=True, kw_only=True):
     status: NodeStatus = NodeStatus()
 
 
-def render_node(node: Node, context: Context) -> NodeDocument:
+def render_node(node: Node, context: RenderContext) -> NodeDocument:
     """Describe a worker node: its size in cores, bytes and GPUs, where it stands and whether it is ready."""
     metadata, status = node.metadata, node.status
     labels = metadata.labels or {}
     system = status.nodeInfo or NodeSystem()
-    subject = Subject(context.entity, "Node", context.cluster_name, None, "Node", metadata.name)
+    domain = context.around.settings.domain.of_node(labels)
+    place = Place((context.cluster_name,), domain)
+    subject = Subject(context.entity, "Node", context.cluster_name, None, "Node", metadata.name, place=place)
     return without_nulls(
         {
             "id": context.entity,
@@ -57,13 +83,17 @@ def render_node(node: Node, context: Context) -> NodeDocument:
             "name": metadata.name,
             "partOf": context.around.cluster,
             "cluster": context.around.cluster,
-            "domain": context.around.hosting_domain,
+            "domain": context.around.iris.domain(domain),
             "phase": _PHASE.get(condition(status.conditions, "Ready") or "", "Unknown"),
             "unschedulable": node.spec.unschedulable or None,
             "architecture": system.architecture or labels.get("kubernetes.io/arch"),
             "zone": labels.get("topology.kubernetes.io/zone"),
             "region": labels.get("topology.kubernetes.io/region"),
+            "nodePool": next((labels[each] for each in _POOLS if labels.get(each)), None),
+            "taint": sorted(map(_written, node.spec.taints or ())),
             "kubeletVersion": system.kubeletVersion,
+            "kernelVersion": system.kernelVersion or None,
+            "containerRuntime": system.containerRuntimeVersion or None,
             **_size(status),
             "label": context.labels(labels),
             "runs": context.runs,
@@ -72,9 +102,19 @@ def render_node(node: Node, context: Context) -> NodeDocument:
     )
 
 
+def _written(taint: Taint) -> str:
+    """Write a taint as kubectl does: ``key=value:effect``."""
+    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
 def node_life(node: Node) -> Life:
     """A node runs from its registration until it is removed."""
     return Life(node.metadata.creationTimestamp)
+
+
+def node_facts(node: Node) -> Iterable[tuple[Topic, tuple[str, Mapping[str, str]]]]:
+    """Tell whose site the node belongs to, as far as its labels say."""
+    yield NODES, (node.metadata.name, node.metadata.labels or {})
 
 
 def _size(status: NodeStatus) -> dict[str, object]:

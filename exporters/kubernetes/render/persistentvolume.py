@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.persistentvolumeclaim import Storage
-from exporters.kubernetes.render.place import placed
-from kg.jsonld import NodeDocument
-from kg.quantities import pieces
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.persistentvolumeclaim import Storage
+from drumlin.exporters.kubernetes.render.place import placed
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import without_nulls
+from drumlin.kg.model.quantities import pieces
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class VolumeSpec(msgspec.Struct, frozen=True, gc=False):
@@ -38,7 +39,7 @@ class StorageClass(Projection, frozen=True, kw_only=True):
     provisioner: str | None = None
 
 
-def render_persistentvolume(volume: PersistentVolume, context: Context) -> NodeDocument:
+def render_persistentvolume(volume: PersistentVolume, context: RenderContext) -> NodeDocument:
     """Describe a volume with the bytes that it holds and the class that it was made from."""
     size, made_from = volume.spec.capacity, volume.spec.storageClassName
     return without_nulls(
@@ -53,7 +54,7 @@ def render_persistentvolume(volume: PersistentVolume, context: Context) -> NodeD
     )
 
 
-def render_storageclass(storage_class: StorageClass, context: Context) -> NodeDocument:
+def render_storageclass(storage_class: StorageClass, context: RenderContext) -> NodeDocument:
     """Describe a class of storage with what makes its volumes."""
     return without_nulls(
         {

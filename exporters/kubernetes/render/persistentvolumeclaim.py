@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import inside
-from kg.jsonld import NodeDocument
-from kg.quantities import Written, pieces
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import inside
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import without_nulls
+from drumlin.kg.model.quantities import Written, pieces
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class Storage(msgspec.Struct, frozen=True, gc=False):
@@ -44,7 +45,7 @@ class PersistentVolumeClaim(Projection, frozen=True, kw_only=True):
     status: ClaimStatus = ClaimStatus()
 
 
-def render_persistentvolumeclaim(claim: PersistentVolumeClaim, context: Context) -> NodeDocument:
+def render_persistentvolumeclaim(claim: PersistentVolumeClaim, context: RenderContext) -> NodeDocument:
     """Describe a claim with the bytes it asks for and its volume; until it has one, the class of volumes it asks for."""
     requests = claim.spec.resources and claim.spec.resources.requests
     asked = requests.storage if requests else None
@@ -59,7 +60,7 @@ def render_persistentvolumeclaim(claim: PersistentVolumeClaim, context: Context)
     )
 
 
-def _storage(spec: ClaimSpec, context: Context) -> str | None:
+def _storage(spec: ClaimSpec, context: RenderContext) -> str | None:
     if spec.volumeName:
         return context.around.object(None, "PersistentVolume", spec.volumeName)
     return context.around.object(None, "StorageClass", spec.storageClassName) if spec.storageClassName else None

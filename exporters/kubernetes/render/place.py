@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from exporters.context import Context
-from exporters.protocol import Metadata, OwnerReference, Topic
-from kg.iris import is_own_group
+from drumlin.exporters.pipeline.context import RenderContext, domain_topic
+from drumlin.exporters.protocol import Metadata, OwnerReference, Topic
+from drumlin.kg.model.iris import is_own_group
 
 _CLUSTER_SCOPED = frozenset({"Node", "Namespace", "PersistentVolume", "StorageClass"})
 
 
-def domain_topic(namespace: str) -> Topic:
-    """The topic on which a Namespace tells the domain it belongs to."""
-    return ("domain", namespace)
-
-
-def domain(namespace: str | None, context: Context) -> str:
+def domain(namespace: str | None, context: RenderContext) -> str:
     """Return the IRI of the domain of everything in ``namespace``: the Namespace's own, else the hosting one."""
     for name in context.told(domain_topic(namespace)) if namespace else ():
         return context.around.iris.domain(name)
     return context.around.hosting_domain
 
 
-def placed(metadata: Metadata, kind: str, context: Context) -> dict[str, object]:
+def placed(metadata: Metadata, kind: str, context: RenderContext) -> dict[str, object]:
     """Return what every namespaced entity says first: identity, namespace, cluster and domain."""
     return {
         "id": context.entity,
@@ -33,7 +28,7 @@ def placed(metadata: Metadata, kind: str, context: Context) -> dict[str, object]
     }
 
 
-def inside(metadata: Metadata, kind: str, context: Context) -> dict[str, object]:
+def inside(metadata: Metadata, kind: str, context: RenderContext) -> dict[str, object]:
     """Return what an entity of a namespace says first, with the namespace it is part of and its labels."""
     return {
         **placed(metadata, kind, context),
@@ -50,11 +45,11 @@ def controller(metadata: Metadata) -> OwnerReference | None:
     return None
 
 
-def manager(metadata: Metadata, context: Context) -> str | None:
+def manager(metadata: Metadata, context: RenderContext, term: str = "managedBy") -> str | None:
     """Return the IRI of what manages an object, with a ReplicaSet replaced by its own owner.
 
-    The owner's uid decides, then its name. A Deployment's pods tell its name even when their ReplicaSet is unknown; for any other
-    ReplicaSet that was not seen (yet), None.
+    The owner's uid decides, then its name. Of a ReplicaSet that was not seen (yet) the graph may know the owner, to which the object was
+    linked by ``term``; a Deployment's pods tell its name. For any other ReplicaSet, None.
     """
     owner = controller(metadata)
     if owner is None:
@@ -64,11 +59,14 @@ def manager(metadata: Metadata, context: Context) -> str | None:
     told = context.told(owner_topic(owner.uid)) or context.told(owner_topic(metadata.namespace or "", owner.name))
     if told:
         return _iri(told[0] or owner, metadata.namespace, context)
+    if not context.is_complete("replicaset", metadata.namespace):
+        for known in context.linked(term):
+            return known
     return _deployment_by_hash(owner, metadata, context)
 
 
 def owner_topic(*identity: str) -> Topic:
-    """The topic on which a ReplicaSet tells its owner: by its uid, or by its namespace and name."""
+    """The topic on which a ReplicaSet publishes its owner: by its uid, or by its namespace and name."""
     return ("owner", *identity)
 
 
@@ -77,7 +75,7 @@ def group(api_version: str) -> str:
     return api_version.rpartition("/")[0]
 
 
-def _deployment_by_hash(owner: OwnerReference, metadata: Metadata, context: Context) -> str | None:
+def _deployment_by_hash(owner: OwnerReference, metadata: Metadata, context: RenderContext) -> str | None:
     # The Deployment controller names its ReplicaSets {deployment}-{hash} and puts the hash on the pods.
     suffix = f"-{(metadata.labels or {}).get('pod-template-hash', '')}"
     if len(suffix) > 1 and owner.name.endswith(suffix) and owner.name != suffix:
@@ -85,11 +83,11 @@ def _deployment_by_hash(owner: OwnerReference, metadata: Metadata, context: Cont
     return None
 
 
-def _iri(owner: OwnerReference, namespace: str | None, context: Context) -> str:
+def _iri(owner: OwnerReference, namespace: str | None, context: RenderContext) -> str:
     return referred(owner.kind, owner.apiVersion, owner.name, namespace, context)
 
 
-def referred(kind: str, api_version: str, name: str, namespace: str | None, context: Context) -> str:
+def referred(kind: str, api_version: str, name: str, namespace: str | None, context: RenderContext) -> str:
     """Return the IRI of what an object of ``namespace`` refers to by kind and name; it need not exist."""
     api_group = group(api_version)
     cluster_scoped = is_own_group(api_group) and kind in _CLUSTER_SCOPED

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import inside
-from exporters.kubernetes.render.workload import selected
-from exporters.kubernetes.selectors import LabelSelector
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import inside
+from drumlin.exporters.kubernetes.render.workload import selected
+from drumlin.exporters.kubernetes.selectors import LabelSelector
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 Amount = int | str | None
 """A number of pods, or a percentage of them."""
@@ -29,7 +30,7 @@ class PodDisruptionBudget(Projection, frozen=True, kw_only=True):
     spec: BudgetSpec = BudgetSpec()
 
 
-def render_poddisruptionbudget(budget: PodDisruptionBudget, context: Context) -> NodeDocument:
+def render_poddisruptionbudget(budget: PodDisruptionBudget, context: RenderContext) -> NodeDocument:
     """Describe a budget with the workloads whose pods it protects; an empty selector means all of the namespace."""
     metadata, spec = budget.metadata, budget.spec
     return without_nulls(

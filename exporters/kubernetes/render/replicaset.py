@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Installed, PodTemplate
-from exporters.kubernetes.render.images import revisions_topic
-from exporters.kubernetes.render.place import controller, owner_topic
-from exporters.kubernetes.render.workload import render_workload, running, template_facts
-from exporters.protocol import Life, Topic
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.render.images import revisions_topic
+from drumlin.exporters.kubernetes.render.place import controller, owner_topic
+from drumlin.exporters.kubernetes.render.workload import render_workload, running, template_facts
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Life, Topic
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 
 class ReplicaSetSpec(msgspec.Struct, frozen=True, gc=False):
@@ -37,7 +37,7 @@ class ReplicaSet(Installed, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "spec", _NO_SPEC)
 
 
-def render_replicaset(replicaset: ReplicaSet, context: Context) -> NodeDocument | None:
+def render_replicaset(replicaset: ReplicaSet, context: RenderContext) -> NodeDocument | None:
     """Describe a ReplicaSet that nothing owns; None for a revision of a Deployment."""
     if controller(replicaset.metadata):
         return None

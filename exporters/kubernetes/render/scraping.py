@@ -1,6 +1,6 @@
 """Who scrapes what: prometheus-operator's monitors and the ``prometheus.io/scrape`` annotations, joined to datasources.
 
-ServiceMonitor, PodMonitor and ScrapeConfig are entities; a Prometheus object only tells which of them it takes. It is a datasource when
+ServiceMonitor, PodMonitor and ScrapeConfig are entities; a Prometheus object only says which of them it takes. It is a datasource when
 a Service of its namespace leads to its pods and that Service is a datasource: configured by ``service``, or discovered.
 Source: https://prometheus-operator.dev/docs/api-reference/api/
 """
@@ -13,19 +13,23 @@ from typing import Any
 
 import msgspec
 
-from exporters.context import DATASOURCES, Context
-from exporters.kubernetes.manifests import Projection, without_nulls
-from exporters.kubernetes.render.place import inside
-from exporters.kubernetes.selectors import Labels, LabelSelector, Selectable, selectable_topic
-from exporters.protocol import Metadata, Topic
-from kg.jsonld import NodeDocument
+from drumlin.exporters.discovery import is_service
+from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.render.place import inside
+from drumlin.exporters.kubernetes.selectors import SELECTABLE, Labels, LabelSelector, Selectable, selectable_topic
+from drumlin.exporters.pipeline.context import DATASOURCES, RenderContext
+from drumlin.exporters.protocol import OPERATED, Metadata, Topic, without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 ANY = "*"
-OPERATED = "prometheus-operated"
-"""The headless Service that prometheus-operator makes in each namespace with a Prometheus object."""
+MONITORING = "monitoring.coreos.com"
+"""prometheus-operator's group; its kinds are followed where it is installed."""
 MONITORS: Topic = ("monitors",)
 PROMETHEUSES: Topic = ("prometheuses",)
 
+_PROMETHEUS, _SERVICE_MONITOR, _POD_MONITOR = (
+    f"{kind}.{MONITORING}" for kind in ("prometheus", "servicemonitor", "podmonitor")
+)
 # The labels that the operator gives to the pods of the Prometheus NAME; a Service that leads to them names it by one.
 _NAMES = ("operator.prometheus.io/name", "prometheus", "app.kubernetes.io/instance")
 _COMMON = {"app.kubernetes.io/name": "prometheus", "app.kubernetes.io/managed-by": "prometheus-operator"}
@@ -74,7 +78,7 @@ class PrometheusSpec(msgspec.Struct, frozen=True, gc=False):
         }[kind]
 
 
-class Prometheus(Projection, frozen=True, kw_only=True):
+class PrometheusObject(Projection, frozen=True, kw_only=True):
     """What is taken from a Prometheus object."""
 
     spec: PrometheusSpec = PrometheusSpec()
@@ -91,7 +95,7 @@ class Selecting:
     annotated: bool
 
     def leads_to(self, labels: Labels) -> bool:
-        """Tell whether its pods are those with ``labels``."""
+        """Return whether its pods are those with ``labels``."""
         return bool(self.selector) and self.selector.items() <= labels.items()
 
 
@@ -104,7 +108,7 @@ class Watching:
     spec: MonitorSpec
 
     def looks_into(self, namespace: str) -> bool:
-        """Tell whether it looks into a namespace."""
+        """Return whether it looks into a namespace."""
         return bool({namespace, ANY} & set(self.namespaces))
 
     @property
@@ -115,19 +119,19 @@ class Watching:
 
 
 def services_topic(namespace: str) -> Topic:
-    """The topic on which Services tell whom they select; ``*`` for those of all namespaces."""
+    """The topic on which Services publish whom they select; ``*`` for those of all namespaces."""
     return ("services", namespace)
 
 
 def namespace_topic(namespace: str) -> Topic:
-    """The topic on which a Namespace tells its labels."""
+    """The topic on which a Namespace publishes its labels."""
     return ("namespace", namespace)
 
 
 # -- entities -------------------------------------------------------------------------------------------------------------
 
 
-def render_servicemonitor(monitor: Monitor, context: Context) -> NodeDocument:
+def render_servicemonitor(monitor: Monitor, context: RenderContext) -> NodeDocument:
     """Describe a ServiceMonitor with the Services it selects and the datasources that take it."""
     watching = Watching("ServiceMonitor", monitor.metadata, monitor.spec)
     services = [each for where in watching.namespaces for each in context.told(services_topic(where))]
@@ -136,10 +140,10 @@ def render_servicemonitor(monitor: Monitor, context: Context) -> NodeDocument:
         for each in services
         if watching.spec.selector.matches(each.labels)
     }
-    return _monitor(watching, found, context)
+    return _monitor(watching, {*found, *context.kept("selects", ("service",))}, context)
 
 
-def render_podmonitor(monitor: Monitor, context: Context) -> NodeDocument:
+def render_podmonitor(monitor: Monitor, context: RenderContext) -> NodeDocument:
     """Describe a PodMonitor with the workloads whose pods it selects and the datasources that take it."""
     watching = Watching("PodMonitor", monitor.metadata, monitor.spec)
     workloads: list[Selectable] = [
@@ -150,15 +154,15 @@ def render_podmonitor(monitor: Monitor, context: Context) -> NodeDocument:
         for each in workloads
         if watching.spec.selector.matches(each.labels)
     }
-    return _monitor(watching, found, context)
+    return _monitor(watching, {*found, *context.kept("selects", SELECTABLE)}, context)
 
 
-def render_scrapeconfig(monitor: ScrapeConfig, context: Context) -> NodeDocument:
+def render_scrapeconfig(monitor: ScrapeConfig, context: RenderContext) -> NodeDocument:
     """Describe a ScrapeConfig with the datasources that take it."""
     return _monitor(Watching("ScrapeConfig", monitor.metadata, MonitorSpec()), (), context)
 
 
-def _monitor(watching: Watching, selects: Iterable[str], context: Context) -> NodeDocument:
+def _monitor(watching: Watching, selects: Iterable[str], context: RenderContext) -> NodeDocument:
     return without_nulls(
         {
             **inside(watching.metadata, "Monitor", context),
@@ -181,7 +185,7 @@ def podmonitor_facts(monitor: Monitor) -> Iterable[tuple[Topic, Any]]:
     yield MONITORS, Watching("PodMonitor", monitor.metadata, monitor.spec)
 
 
-def prometheus_facts(prometheus: Prometheus) -> Iterable[tuple[Topic, Any]]:
+def prometheus_facts(prometheus: PrometheusObject) -> Iterable[tuple[Topic, Any]]:
     """Tell monitors and workloads which of them it takes."""
     yield PROMETHEUSES, (prometheus.metadata, prometheus.spec)
 
@@ -189,7 +193,7 @@ def prometheus_facts(prometheus: Prometheus) -> Iterable[tuple[Topic, Any]]:
 # -- the join -------------------------------------------------------------------------------------------------------------
 
 
-def scrapers(namespace: str, labels: Labels, context: Context, *, annotated: bool) -> frozenset[str]:
+def scrapers(namespace: str, labels: Labels, context: RenderContext, *, annotated: bool) -> frozenset[str]:
     """Return the datasources (IRIs) that scrape the pods with ``labels``.
 
     An annotation, of the pods or of a Service that leads to them, is for every Prometheus; a monitor for those that take it.
@@ -201,6 +205,8 @@ def scrapers(namespace: str, labels: Labels, context: Context, *, annotated: boo
     for watching in context.told(MONITORS):
         if watching.looks_into(namespace) and _sees(watching, labels, services):
             found |= _takers(watching, context)
+    if any(context.awaits_any(*each) for each in (("service", namespace), (_SERVICE_MONITOR,), (_POD_MONITOR,))):
+        found.update(context.memory.holders(context.entity))
     return frozenset(found)
 
 
@@ -211,21 +217,25 @@ def _sees(watching: Watching, labels: Labels, services: Iterable[Selecting]) -> 
     return any(selector.matches(each.labels) for each in services)
 
 
-def _takers(watching: Watching, context: Context) -> set[str]:
-    """Return the datasources whose Prometheus takes a monitor; when no Prometheus object is known, the only datasource."""
-    known = context.told(PROMETHEUSES)
-    if not known:
-        only = _prometheuses(context)
-        return set(only) if len(only) == 1 else set()
-    return {
+def _takers(watching: Watching, context: RenderContext) -> set[str]:
+    """Return the datasources whose Prometheus takes a monitor; when no Prometheus object is known, the only datasource.
+
+    While Prometheus objects may exist that were not told, those are kept that the graph knows of the monitor.
+    """
+    known, every = context.told(PROMETHEUSES), _prometheuses(context)
+    taken = {
         datasource
         for metadata, spec in known
         if _takes(metadata, spec, watching, context)
         for datasource in _datasources(metadata, context)
     }
+    graph = context.around.object(watching.metadata.namespace, watching.kind, watching.metadata.name, MONITORING)
+    if context.memory.knew(graph) and not context.is_complete(_PROMETHEUS):
+        return taken | every.intersection(context.memory.links(graph, "scrapedBy"))
+    return taken if known or len(every) != 1 else set(every)
 
 
-def _takes(prometheus: Metadata, spec: PrometheusSpec, watching: Watching, context: Context) -> bool:
+def _takes(prometheus: Metadata, spec: PrometheusSpec, watching: Watching, context: RenderContext) -> bool:
     selector, namespaces = spec.selectors(watching.kind)
     if selector is None or not selector.matches(watching.metadata.labels or {}):
         return False
@@ -235,7 +245,7 @@ def _takes(prometheus: Metadata, spec: PrometheusSpec, watching: Watching, conte
     return any(namespaces.matches(labels) for labels in context.told(namespace_topic(namespace)))
 
 
-def _datasources(prometheus: Metadata, context: Context) -> Iterable[str]:
+def _datasources(prometheus: Metadata, context: RenderContext) -> Iterable[str]:
     """Return the datasources that are Services leading to the pods of a Prometheus object."""
     own = dict.fromkeys(_NAMES, prometheus.name)
     named = _named(context)
@@ -245,7 +255,7 @@ def _datasources(prometheus: Metadata, context: Context) -> Iterable[str]:
             yield from named.get((each.namespace, each.name), ())
 
 
-def _named(context: Context) -> dict[tuple[str, str], list[str]]:
+def _named(context: RenderContext) -> dict[tuple[str, str], list[str]]:
     """Return the datasources by the namespace and name of their Service."""
     found: dict[tuple[str, str], list[str]] = {}
     iris, settings = context.around.iris, context.around.settings
@@ -253,15 +263,21 @@ def _named(context: Context) -> dict[tuple[str, str], list[str]]:
         if each.service and each.kind == "prometheus":
             namespace, _, name = each.service.partition("/")
             found.setdefault((namespace, name), []).append(iris.datasource(each.name))
-    for told in context.told(DATASOURCES):
+    discovered = context.told(DATASOURCES)
+    for told in discovered:
         if told.kind == "prometheus":
+            configured = (
+                each for each in settings.datasource if not each.service and is_service(each, told, discovered)
+            )
+            own = [iris.datasource(each.name) for each in configured]
+            found.setdefault((told.namespace, told.service), []).extend(own)
             iri = iris.datasource(f"{told.service}.{told.namespace}.{settings.cluster}")
             if any(each.iri == iri for each in context.discovered):
                 found.setdefault((told.namespace, told.service), []).append(iri)
     return found
 
 
-def _prometheuses(context: Context) -> frozenset[str]:
+def _prometheuses(context: RenderContext) -> frozenset[str]:
     context.told(DATASOURCES)
     known = (*context.around.datasources, *context.discovered)
     return frozenset(each.iri for each in known if each.kind == "prometheus")

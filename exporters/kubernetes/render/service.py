@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from exporters.context import DATASOURCES, Context
-from exporters.kubernetes.manifests import Projection, ScrapeAnnotation, without_nulls
-from exporters.kubernetes.render.endpointslice import endpoints_topic
-from exporters.kubernetes.render.place import inside
-from exporters.kubernetes.render.scraping import ANY, OPERATED, Selecting, services_topic
-from exporters.kubernetes.render.workload import selected
-from exporters.kubernetes.selectors import LabelSelector
-from exporters.protocol import Metadata, Topic
-from kg.jsonld import NodeDocument
-from kg.servers import DatasourceKind
+from drumlin.exporters.discovery import Discovered
+from drumlin.exporters.kubernetes.manifests import Projection, ScrapeAnnotation
+from drumlin.exporters.kubernetes.render.endpointslice import endpoints_topic
+from drumlin.exporters.kubernetes.render.place import inside
+from drumlin.exporters.kubernetes.render.scraping import ANY, Selecting, services_topic
+from drumlin.exporters.kubernetes.render.workload import selected
+from drumlin.exporters.kubernetes.selectors import LabelSelector
+from drumlin.exporters.pipeline.context import DATASOURCES, RenderContext
+from drumlin.exporters.protocol import OPERATED, Metadata, Topic, without_nulls
+from drumlin.kg.config.datasources import DatasourceKind
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 _NAME = "app.kubernetes.io/name"
 _KINDS: dict[str, DatasourceKind] = {"prometheus": "prometheus", "loki": "loki", "grafana": "grafana"}
@@ -54,21 +54,7 @@ class Service(Projection, frozen=True, kw_only=True):
     spec: ServiceSpec = ServiceSpec()
 
 
-@dataclass(frozen=True, slots=True)
-class Discovered:
-    """A Service that serves telemetry: its namespace and name, what it speaks, and where (an http URL within the cluster).
-
-    ``operated`` is one that counts only where no other leads to a Prometheus of its namespace.
-    """
-
-    namespace: str
-    service: str
-    kind: DatasourceKind
-    url: str
-    operated: bool = False
-
-
-def render_service(service: Service, context: Context) -> NodeDocument:
+def render_service(service: Service, context: RenderContext) -> NodeDocument:
     """Describe a Service with the workloads whose pods its selector matches, and the pods that its endpoints are."""
     metadata = service.metadata
     return without_nulls(
@@ -91,7 +77,7 @@ def service_facts(service: Service) -> Iterable[tuple[Topic, Any]]:
     if kind and port and (operated or spec.clusterIP != "None") and spec.type != "ExternalName":
         namespace = metadata.namespace or ""
         url = f"http://{metadata.name}.{namespace}.svc:{port}"
-        yield DATASOURCES, Discovered(namespace, metadata.name, kind, url, operated)
+        yield DATASOURCES, Discovered(namespace, metadata.name, kind, url, operated, spec.clusterIP)
 
 
 def _serves(service: Service) -> tuple[DatasourceKind | None, int | None]:
@@ -117,11 +103,19 @@ def _port(ports: tuple[ServicePort, ...]) -> int | None:
     return next(usual, ports[0].port if ports else None)
 
 
-def _selected(service: Service, context: Context) -> list[str]:
+def _selected(service: Service, context: RenderContext) -> list[str]:
     namespace, selector = service.metadata.namespace or "", service.spec.selector
     return selected(namespace, LabelSelector(matchLabels=selector) if selector else None, context)
 
 
-def _pods(metadata: Metadata, context: Context) -> list[str]:
+def _pods(metadata: Metadata, context: RenderContext) -> list[str]:
+    """Return the pods that the Service's slices name; while slices have not been told, also those that it was linked to.
+
+    One that was told itself is not kept against the slices that were.
+    """
     told = context.told(endpoints_topic(metadata.namespace or "", metadata.name))
-    return [context.around.object(namespace, "Pod", name) for namespace, name in sorted(frozenset().union(*told))]
+    found = {context.around.object(namespace, "Pod", name) for namespace, name in frozenset().union(*told)}
+    if not context.is_complete("endpointslice", metadata.namespace):
+        pods = [iri for iri in context.linked("selects") if context.home(iri) == "pod"]
+        found.update(iri for iri in pods if (context.awaits(iri) if told else context.exists(iri)))
+    return sorted(found)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import Installed, PodTemplate
-from exporters.kubernetes.render.workload import render_workload, running
-from kg.jsonld import NodeDocument
+from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.render.workload import render_workload, running
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.kg.rdf.jsonld import NodeDocument
 
 _MOST_ORDINALS = 10_000  # a typing error in replicas must not fill the graph
 
@@ -47,7 +47,7 @@ class StatefulSet(Installed, frozen=True, kw_only=True):
     spec: StatefulSetSpec
 
 
-def render_statefulset(statefulset: StatefulSet, context: Context) -> NodeDocument:
+def render_statefulset(statefulset: StatefulSet, context: RenderContext) -> NodeDocument:
     """Describe a StatefulSet with the claims that its pods have by their ordinals."""
     spec = statefulset.spec
     return render_workload(

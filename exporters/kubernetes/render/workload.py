@@ -8,42 +8,37 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from exporters.context import Context
-from exporters.kubernetes.manifests import (
-    Container,
-    GroupAnnotations,
-    InstalledMetadata,
-    PodSpec,
-    PodTemplate,
-    without_nulls,
-)
-from exporters.kubernetes.render.demand import demanded, statements
-from exporters.kubernetes.render.images import digest_in, running_digests, tag_in
-from exporters.kubernetes.render.place import inside, manager
-from exporters.kubernetes.render.scraping import scrapers
-from exporters.kubernetes.selectors import LabelSelector, Selectable, selectable_topic
-from exporters.protocol import Life, Manifest, Metadata, Topic
-from kg.jsonld import NodeDocument
-from kg.telemetry.describe import Subject, pod_names
+from drumlin.exporters.kubernetes.manifests import Container, GroupAnnotations, InstalledMetadata, PodSpec, PodTemplate
+from drumlin.exporters.kubernetes.render.demand import demanded, statements
+from drumlin.exporters.kubernetes.render.images import digest_in, pods_are_told, running_digests, tag_in
+from drumlin.exporters.kubernetes.render.place import inside, manager
+from drumlin.exporters.kubernetes.render.references import references
+from drumlin.exporters.kubernetes.render.scraping import scrapers
+from drumlin.exporters.kubernetes.selectors import SELECTABLE, LabelSelector, Selectable, selectable_topic
+from drumlin.exporters.pipeline.context import RenderContext
+from drumlin.exporters.protocol import Life, Manifest, Metadata, Topic, without_nulls
+from drumlin.kg.rdf.jsonld import NodeDocument
+from drumlin.kg.telemetry.describe import Subject, pod_names
 
 _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _GROUP = "app.kubernetes.io/part-of"
 _VERSION = "app.kubernetes.io/version"
 _ARGO = "argocd.argoproj.io/instance"
+_FLUX = ("helm.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/name")
 
 
 def render_workload(
     kind: str,
     metadata: InstalledMetadata,
     template: PodTemplate,
-    context: Context,
+    context: RenderContext,
     *,
     phase: str,
     replicas: int | None = None,
     claims: Iterable[str] = (),
 ) -> dict[str, object]:
-    """Describe a workload: application, containers, the claims it depends on, runs and telemetry.
+    """Describe a workload: application, containers, the claims it depends on, what else it refers to, runs and telemetry.
 
     ``replicas`` is how many pods are wanted; ``claims`` are names of claims beyond those in the template's volumes.
     """
@@ -57,11 +52,12 @@ def render_workload(
             "managedBy": manager(metadata, context),
             "phase": phase,
             "replicas": replicas,
-            "container": _containers(metadata.uid, template.spec, context),
+            "container": _containers(metadata, template.spec, context),
             "dependsOn": [
                 context.around.object(metadata.namespace, "PersistentVolumeClaim", name)
                 for name in sorted({*_claims(template.spec), *claims})
             ],
+            **references(template.spec),
             "runs": context.runs,
             "telemetry": _telemetry(kind, metadata, template, context),
         }
@@ -69,10 +65,11 @@ def render_workload(
 
 
 def _group(metadata: InstalledMetadata) -> str | None:
-    """Return what the application is part of: by its label, else the Argo CD application, else the Helm release."""
+    """Return what the application is part of: by its label, else the Argo CD application, the Flux release, or the Helm release."""
     labels, annotations = metadata.labels or {}, metadata.annotations or GroupAnnotations()
     application = (annotations.tracking or "").partition(":")[0]
-    return labels.get(_GROUP) or application or labels.get(_ARGO) or annotations.release
+    flux = next((labels[each] for each in _FLUX if labels.get(each)), None)
+    return labels.get(_GROUP) or application or labels.get(_ARGO) or flux or annotations.release
 
 
 def running(replicas: int | None) -> str:
@@ -80,19 +77,25 @@ def running(replicas: int | None) -> str:
     return "Suspended" if replicas == 0 else "Running"
 
 
-def selected(namespace: str, selector: LabelSelector | None, context: Context) -> list[str]:
-    """Return the workloads of a namespace whose pods a selector matches; an absent one matches none."""
+def selected(
+    namespace: str, selector: LabelSelector | None, context: RenderContext, term: str = "selects"
+) -> list[str]:
+    """Return the workloads of a namespace whose pods a selector matches; an absent one matches none.
+
+    Workloads of which nothing was told stay, where the entity was linked to them by ``term``.
+    """
     if selector is None:
         return []
-    return [
+    found = [
         context.around.object(namespace, each.kind, each.name)
         for each in context.told(selectable_topic(namespace))
         if selector.matches(each.labels)
     ]
+    return [*found, *context.kept(term, SELECTABLE)]
 
 
 def template_facts(kind: str, metadata: Metadata, template: PodTemplate) -> Iterable[tuple[Topic, Selectable]]:
-    """Tell whoever selects pods what those of the workload are labelled with."""
+    """Publish the labels of the workload's pods, for objects that select pods."""
     told = Selectable(metadata.namespace or "", kind, metadata.name, _pod_labels(template))
     yield selectable_topic(told.namespace), told
     yield selectable_topic("*"), told
@@ -103,16 +106,24 @@ def created_life(manifest: Manifest) -> Life:
     return Life(manifest.metadata.creationTimestamp)
 
 
-def _containers(uid: str, spec: PodSpec, context: Context) -> Sequence[NodeDocument]:
-    digests = running_digests(uid, context)
-    return [_container(each, digests.get((each.name, each.image)), context) for each in spec.running]
+def _containers(metadata: Metadata, spec: PodSpec, context: RenderContext) -> Sequence[NodeDocument]:
+    digests, told = running_digests(metadata.uid, context), pods_are_told(metadata.namespace, context)
+    return [_container(each, digests, context, told=told) for each in spec.running]
 
 
-def _container(container: Container, digest: str | None, context: Context) -> NodeDocument:
-    image = container.image or None
+def _container(
+    container: Container, digests: Mapping[tuple[str, str | None], str | None], context: RenderContext, *, told: bool
+) -> NodeDocument:
+    """Describe a container; what the graph knows of its image counts while pods of the workload have not been ``told``."""
+    iri, image = context.around.iris.container(context.entity, container.name), container.image or None
+    key = (container.name, container.image)
+    digest = digests.get(key)
+    if not told and (key not in digests or context.memory.awaits_pods(context.entity)):
+        known = context.memory.image(iri)
+        digest = known[1] if known and known[0] == image else digest
     return without_nulls(
         {
-            "id": context.around.iris.container(context.entity, container.name),
+            "id": iri,
             "type": "Container",
             "name": container.name,
             "image": image,
@@ -137,7 +148,7 @@ def _pod_labels(template: PodTemplate) -> Mapping[str, str]:
     return (template.metadata and template.metadata.labels) or {}
 
 
-def _telemetry(kind: str, metadata: Metadata, template: PodTemplate, context: Context) -> list[NodeDocument]:
+def _telemetry(kind: str, metadata: Metadata, template: PodTemplate, context: RenderContext) -> list[NodeDocument]:
     """Describe the telemetry; who scrapes the pods is asked only where some datasource holds nothing else."""
     subject = _subject(kind, metadata, template, context)
     if not any(each.metrics == "scraped" for each in context.around.settings.datasource):
@@ -148,7 +159,7 @@ def _telemetry(kind: str, metadata: Metadata, template: PodTemplate, context: Co
     return context.telemetry(subject, scrapers(namespace, _pod_labels(template), context, annotated=annotated))
 
 
-def _subject(kind: str, metadata: Metadata, template: PodTemplate, context: Context) -> Subject:
+def _subject(kind: str, metadata: Metadata, template: PodTemplate, context: RenderContext) -> Subject:
     annotations = template.metadata and template.metadata.annotations
     limits = [each.resources.limits for each in template.spec.running if each.resources and each.resources.limits]
     return Subject(

@@ -7,6 +7,7 @@ Retry-After: https://www.rfc-editor.org/rfc/rfc9110#section-10.2.3.
 from __future__ import annotations
 
 import base64
+import math
 import os
 import random
 import ssl
@@ -18,12 +19,13 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from urllib.parse import urlencode
 
+import msgspec
 import structlog
 
-from kg.connecting import reason_of
-from kg.errors import DatasourceRefused, SourceUnavailable
-from kg.telemetry.datasources import Access, Datasource
-from kg.telemetry.fetch.transport import BROKEN, Answer, Oversized, Transport, UnreadableBody
+from drumlin.kg.errors import DatasourceRefused, SourceUnavailable
+from drumlin.kg.model.connection_errors import reason_of
+from drumlin.kg.telemetry.datasources import Datasource, DatasourceAccess
+from drumlin.kg.telemetry.fetch.transport import BROKEN, HttpResponse, Oversized, Transport, UnreadableBody
 
 _log = structlog.get_logger()
 
@@ -31,6 +33,12 @@ ATTEMPTS = 3
 """Tries per request; a busy server (429, 502, 503, 504) or a broken connection is asked again."""
 MAX_BYTES = 32 * 1024 * 1024
 """Largest answer that is read."""
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding an answer raises: another shape, not UTF-8, or nested without end."""
+SILENT = 3
+"""Time-outs in a row after which a server counts as silent."""
+PAUSE = 10.0
+"""Seconds that a silent server is left alone: requests to it fail at once, so that none of them waits in vain."""
 _LONGEST_WAIT = 30.0  # seconds between two tries, whatever Retry-After says
 _BUSY = frozenset({429, 502, 503, 504})
 _HINTS = {
@@ -54,7 +62,7 @@ class TooHeavy(DatasourceRefused):
     """The query reads too much for the server; half of its range may be answered."""
 
 
-class Told(NamedTuple):
+class ServerMessage(NamedTuple):
     """What a server said in an answer that is no success: its words, and whether less of the same may be answered."""
 
     words: str
@@ -62,7 +70,7 @@ class Told(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class DatasourceRequest:
     """One request. ``asked`` is what errors say was asked for; ``content`` is sent as the body instead of the form."""
 
     method: str
@@ -73,7 +81,7 @@ class Request:
     headers: Mapping[str, str] | None = None
 
 
-class Connection:
+class DatasourceConnection:
     """Kept-alive connections to one datasource, for many threads. ``told`` reads a refusal in the server's own form.
 
     Raises ``SourceUnavailable`` (no answer) and ``DatasourceRefused`` (an error as answer).
@@ -82,9 +90,10 @@ class Connection:
     def __init__(
         self,
         datasource: Datasource,
-        told: Callable[[int, bytes], Told],
+        told: Callable[[int, bytes], ServerMessage],
         *,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if datasource.access is None:
             raise SourceUnavailable(
@@ -93,17 +102,18 @@ class Connection:
                 detail={"datasource": datasource.name},
             )
         self.datasource = datasource
-        self.access: Access = datasource.access
+        self.access: DatasourceAccess = datasource.access
         self._told = told
         self._slots = threading.BoundedSemaphore(self.access.concurrency)
-        self._sleep = sleep
+        self._sleep, self._clock = sleep, clock
+        self._silences, self._again = 0, 0.0  # time-outs in a row, and when the next request may be sent
         self._transport = Transport(datasource.url, self.access.timeout, self._trust())
 
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
 
-    def ask(self, request: Request) -> bytes:
+    def ask(self, request: DatasourceRequest) -> bytes:
         """Send a request, again while the server is busy, and return the body of its success (200 or 204)."""
         attempt = 0
         while True:
@@ -111,8 +121,12 @@ class Connection:
             last = attempt == ATTEMPTS
             try:
                 with self._slots:
+                    self._refuse_in_vain(request)
                     answer = self._send(request)
+                    self._silences = 0
             except TimeoutError as error:
+                self._silences += 1
+                self._again = self._clock() + PAUSE
                 raise self.unavailable(f"did not answer within {self.access.timeout:g} s", request.asked) from error
             except BROKEN as error:
                 if last or isinstance(error, ssl.SSLCertVerificationError):
@@ -134,7 +148,18 @@ class Connection:
             _log.info("datasource_asked_again", datasource=self.datasource.name, attempt=attempt, wait=wait)
             self._sleep(wait)
 
-    def _send(self, request: Request) -> Answer:
+    def _refuse_in_vain(self, request: DatasourceRequest) -> None:
+        """Raise ``SourceUnavailable`` while the server is silent; one request in each pause finds out whether it still is."""
+        if self._silences < SILENT:
+            return
+        if (left := self._again - self._clock()) > 0:
+            raise self.unavailable(
+                f"has not answered {self._silences} requests in a row, so it is asked again in {math.ceil(left)} s",
+                request.asked,
+            )
+        self._again = self._clock() + PAUSE
+
+    def _send(self, request: DatasourceRequest) -> HttpResponse:
         """Send one request and read its answer within the time and size that are allowed."""
         form = urlencode({**request.form, **self.access.parameters}, doseq=True)
         headers = {"Accept-Encoding": "identity", **self.access.headers, **self._headers(), **(request.headers or {})}
@@ -257,12 +282,12 @@ class Fetcher:
     def __init__(
         self,
         datasource: Datasource,
-        told: Callable[[int, bytes], Told],
+        told: Callable[[int, bytes], ServerMessage],
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.datasource = datasource
-        self._connection = Connection(datasource, told, sleep=sleep)
+        self._connection = DatasourceConnection(datasource, told, sleep=sleep)
 
     def __enter__(self) -> Self:
         return self

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from kg.servers import DatasourceKind
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import Fetcher, Request, Told
+from drumlin.kg.config.datasources import DatasourceKind
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.connection import UNREADABLE, DatasourceRequest, Fetcher, ServerMessage
 
 KINDS: Mapping[str, DatasourceKind] = {
     "prometheus": "prometheus",  # Thanos, Mimir and VictoriaMetrics too
@@ -29,7 +29,7 @@ class _Options(msgspec.Struct):
     timeInterval: str = ""
 
 
-class Entry(msgspec.Struct):
+class GrafanaDatasource(msgspec.Struct):
     """One datasource as Grafana lists it."""
 
     uid: str
@@ -56,24 +56,24 @@ class Grafana(Fetcher):
 
     def version(self) -> str:
         """Return the server's version; it tells that without a credential too."""
-        body = self._connection.ask(Request("GET", "/api/health", {}, "its health"))
+        body = self._connection.ask(DatasourceRequest("GET", "/api/health", {}, "its health"))
         try:
             said = msgspec.json.decode(body, type=dict[str, object])
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise self._connection.not_its_api("something that is not Grafana's JSON", "its health") from error
         return str(said.get("version", "unknown"))
 
-    def datasources(self) -> list[Entry]:
+    def datasources(self) -> list[GrafanaDatasource]:
         """Return all datasources that the credential may see."""
-        body = self._connection.ask(Request("GET", "/api/datasources", {}, "its datasources"))
+        body = self._connection.ask(DatasourceRequest("GET", "/api/datasources", {}, "its datasources"))
         try:
-            return msgspec.json.decode(body, type=list[Entry])
-        except msgspec.MsgspecError as error:
+            return msgspec.json.decode(body, type=list[GrafanaDatasource])
+        except UNREADABLE as error:
             raise self._connection.not_its_api("something that is not Grafana's JSON", "its datasources") from error
 
 
-def _told(_status: int, body: bytes) -> Told:
+def _told(_status: int, body: bytes) -> ServerMessage:
     try:
-        return Told(msgspec.json.decode(body, type=_Refusal).message)
-    except msgspec.MsgspecError:
-        return Told(body[:300].decode(errors="replace"))
+        return ServerMessage(msgspec.json.decode(body, type=_Refusal).message)
+    except UNREADABLE:
+        return ServerMessage(body[:300].decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""InfluxDB 1.x: series read, points of forecasts written as line protocol and read back. https://docs.influxdata.com/influxdb/v1/tools/api/.
+"""InfluxDB 1.x, or 2.x by the API of 1.x: series read, points of forecasts written as line protocol and read back. https://docs.influxdata.com/influxdb/v1/tools/api/.
 
 A query that fails may be answered with 200 and an ``error`` inside the result, so every result is looked into.
 """
@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 from itertools import count, islice
 from typing import Any, Literal
 
 import msgspec
 
-from kg.telemetry.arrow import pa
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import Fetcher, Request, Told
-from kg.telemetry.fetch.prometheus import Fetched
-from kg.telemetry.influxql import identifier, string
-from kg.telemetry.series import Grid, Samples, moment
+from drumlin.kg.errors import DatasourceRefused
+from drumlin.kg.telemetry.arrow import pa
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.connection import UNREADABLE, DatasourceRequest, Fetcher, ServerMessage
+from drumlin.kg.telemetry.fetch.prometheus import Fetched
+from drumlin.kg.telemetry.influxql import identifier, string
+from drumlin.kg.telemetry.series import Grid, Samples, moment
 
 QUERY_PATH = "/query"
 _PAGE = 50_000  # points of one answer
@@ -31,13 +33,13 @@ class _Series(msgspec.Struct):
     values: list[list[Any]] = []
 
 
-class _Result(msgspec.Struct):
+class _StatementResult(msgspec.Struct):
     series: list[_Series] = []
     error: str = ""
 
 
-class _Answer(msgspec.Struct):
-    results: list[_Result] = []
+class _QueryResponse(msgspec.Struct):
+    results: list[_StatementResult] = []
     error: str = ""
 
 
@@ -59,7 +61,9 @@ class InfluxDB(Fetcher):
         while batch := list(islice(written, _BATCH)):
             form = {"db": self.datasource.database or "", "precision": "ms"}
             content = "\n".join(batch).encode()
-            self._connection.ask(Request("POST", "/write", form, f"a write of {len(batch):,} points", content))
+            self._connection.ask(
+                DatasourceRequest("POST", "/write", form, f"a write of {len(batch):,} points", content)
+            )
 
     def read(self, measurement: str, tags: Mapping[str, str]) -> dict[str, list[Any]]:
         """Return all points of a measurement with these tags, in order of time: ``ds`` in milliseconds, and a column per field."""
@@ -94,8 +98,10 @@ class InfluxDB(Fetcher):
             raise self._connection.refused("answered with values that are no numbers", query) from error
 
     def version(self) -> str:
-        """Return the server's version ("unknown" where it does not say)."""
-        found = list(self._query("SHOW DIAGNOSTICS"))
+        """Return the server's version ("unknown" where it does not say, such as a 2.x)."""
+        found: list[_Series] = []
+        with suppress(DatasourceRefused):
+            found = list(self._query("SHOW DIAGNOSTICS"))
         said = next(
             (dict(zip(each.columns, each.values[0], strict=False)) for each in found if each.name == "build"), {}
         )
@@ -119,15 +125,19 @@ class InfluxDB(Fetcher):
 
     def measurements(self) -> list[str]:
         """Return the names of the measurements; raises when there is no such database, which the listing alone would not tell."""
-        list(self._query(f"SHOW RETENTION POLICIES ON {identifier(self.datasource.database or '')}"))
+        try:
+            list(self._query(f"SHOW RETENTION POLICIES ON {identifier(self.datasource.database or '')}"))
+        except DatasourceRefused as error:  # a 2.x knows no policies, but says so of what it has no bucket for
+            if "not found" in str(error):
+                raise
         return [str(row[0]) for series in self._query("SHOW MEASUREMENTS") for row in series.values]
 
     def _query(self, query: str, form: Mapping[str, str] | None = None) -> Iterator[_Series]:
         form = {"db": self.datasource.database or "", "epoch": "ms", "q": query, **(form or {})}
-        body = self._connection.ask(Request("POST", "/query", form, query))
+        body = self._connection.ask(DatasourceRequest("POST", "/query", form, query))
         try:
-            answer = msgspec.json.decode(body, type=_Answer)
-        except msgspec.MsgspecError as error:
+            answer = msgspec.json.decode(body, type=_QueryResponse)
+        except UNREADABLE as error:
             raise self._connection.not_its_api("something that is not InfluxDB's JSON", query) from error
         for result in answer.results:
             if result.error:
@@ -147,8 +157,8 @@ def _name(text: str) -> str:
     return "".join(f"\\{character}" if character in ",= " else character for character in text.replace("\n", " "))
 
 
-def _told(_status: int, body: bytes) -> Told:
+def _told(_status: int, body: bytes) -> ServerMessage:
     try:
-        return Told(msgspec.json.decode(body, type=_Answer).error)
-    except msgspec.MsgspecError:
-        return Told(body[:300].decode(errors="replace"))
+        return ServerMessage(msgspec.json.decode(body, type=_QueryResponse).error)
+    except UNREADABLE:
+        return ServerMessage(body[:300].decode(errors="replace"))

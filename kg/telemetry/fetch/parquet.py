@@ -11,24 +11,26 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from fractions import Fraction
 from pathlib import Path
 from typing import Literal, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
-from kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
-from kg.telemetry.arrow import pa, pc
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.fetch.connection import configuration
-from kg.telemetry.fetch.parquet_files import Footer, Footers
-from kg.telemetry.fetch.prometheus import Fetched
-from kg.telemetry.series import Grid, Samples, moment
+from drumlin.kg.errors import DatasourceRefused, MetricMissing, SourceUnavailable
+from drumlin.kg.telemetry.arrow import pa, pc
+from drumlin.kg.telemetry.arrow_input import errors
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.fetch.connection import configuration
+from drumlin.kg.telemetry.fetch.parquet_files import Footer, Footers
+from drumlin.kg.telemetry.fetch.prometheus import Fetched
+from drumlin.kg.telemetry.series import Grid, Samples, moment
 
 MAX_FILES = 20_000
 MAX_ROWS = 5_000_000
 """Rows of one series in one window."""
 COLUMNS = ("unique_id", "ds", "y", "metric")
 _QUERY = re.compile(
-    r"SELECT .* (?P<how>avg|sum)\(.* WHERE \"(?:[^\"]|\"\")*\" = '(?P<id>(?:[^']|'')*)'"
+    r"SELECT .* (?P<how>avg|sum)\(.*\)(?: \* (?P<factor>[0-9.e+-]+))? AS \"y\" FROM .* WHERE \"(?:[^\"]|\"\")*\" = '(?P<id>(?:[^']|'')*)'"
     r" AND \"(?:[^\"]|\"\")*\" = '(?P<metric>(?:[^']|'')*)' GROUP BY 1",
     re.DOTALL,
 )
@@ -55,12 +57,15 @@ def directory_of(datasource: Datasource) -> Path:
     return Path(unquote(urlsplit(datasource.url).path))
 
 
-def write(unique_id: str, metric: str, how: How, step: int, datasource: Datasource) -> str:
-    """Return the query for one series as SQL that DuckDB runs on the same files."""
+def write(
+    unique_id: str, metric: str, how: How, step: int, datasource: Datasource, factor: Fraction = Fraction(1)
+) -> str:
+    """Return the query for one series as SQL that DuckDB runs on the same files; values are multiplied with ``factor``."""
+    times = "" if factor == 1 else f" * {float(factor)!r}"
     name, at, y, of = (_identifier(each) for each in _columns(datasource).values())
     files = _string(f"{directory_of(datasource)}/**/*.parquet")
     return (
-        f'SELECT to_timestamp(ceil(epoch({at}) / {step}) * {step}) AS "ds", {how}({y}) AS "y" '  # noqa: S608 - every part is quoted
+        f'SELECT to_timestamp(ceil(epoch({at}) / {step}) * {step}) AS "ds", {how}({y}){times} AS "y" '  # noqa: S608 - every part is quoted
         f"FROM read_parquet({files}, union_by_name = true) WHERE {name} = {_string(unique_id)} AND {of} = {_string(metric)} GROUP BY 1"
     )
 
@@ -101,7 +106,8 @@ class Parquet:
         if twice := rows.num_rows - once.num_rows:
             warnings.append(f"{twice} rows have a time that another file has too; the last file's count")
         how: How = "sum" if asked["how"] == "sum" else "avg"
-        return Fetched((gridded(once["ds"], once["y_last"], grid, how),) if once.num_rows else (), tuple(warnings))
+        values = pc.multiply(once["y_last"], float(asked["factor"] or 1))
+        return Fetched((gridded(once["ds"], values, grid, how),) if once.num_rows else (), tuple(warnings))
 
     def look(self) -> Seen:
         """Return what is there, from the files' footers; raises when there is no such directory, or a file is not Parquet."""
@@ -110,9 +116,12 @@ class Parquet:
         forecasts = sum(
             {"ds", "y"} <= each.columns.keys() and self._names["unique_id"] not in each.columns for each in footers
         )
-        spans = [span for each in usable for span in each.spans(self._names["ds"])]
-        oldest = moment(min(each[0] for each in spans)) if spans else None
-        newest = moment(max(each[1] for each in spans)) if spans else None
+        spans: list[tuple[datetime, datetime]] = []
+        for each in usable:
+            with self._reading(each.path):
+                spans += [(moment(first), moment(last)) for first, last in each.spans(self._names["ds"])]
+        oldest = min((first for first, _ in spans), default=None)
+        newest = max((last for _, last in spans), default=None)
         lacking = self._no_columns(footers) if not usable and len(footers) > forecasts else None
         return Seen(len(footers), len(usable), forecasts, oldest, newest, lacking)
 
@@ -168,7 +177,7 @@ class Parquet:
     def _reading(self, file: Path) -> Iterator[None]:
         try:
             yield
-        except (OSError, pa.ArrowException) as error:
+        except errors() as error:
             raise self._unavailable(f"{file.name} cannot be read as Parquet", "remove it, or write it again") from error
 
     def _rows(self, footer: Footer, wanted: Mapping[str, str], grid: Grid) -> pa.Table:
@@ -179,18 +188,25 @@ class Parquet:
             raise self._refused(f"column {ds} of {footer.path.name} is {kind}, not a timestamp")
         first, last = grid.start - grid.step, grid.end
         values = {self._names["unique_id"]: wanted["id"], self._names["metric"]: wanted["metric"]}
+        parts = [pa.table({"ds": pa.array([], pa.int64()), "y": pa.array([], pa.float64())})]
+        count = 0
         with self._reading(footer.path):
-            found = footer.read([ds, y], values, ds, first, last)
-        stamps = found[ds].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+            for batch in footer.read([ds, y], values, ds, first, last):
+                part = self._inside(footer, batch, first, last)
+                count += part.num_rows
+                if count > MAX_ROWS:
+                    raise self._refused(f"has more than {MAX_ROWS:,} rows of it in the window")
+                parts.append(part)
+        return pa.concat_tables(parts)
+
+    def _inside(self, footer: Footer, batch: pa.RecordBatch, first: int, last: int) -> pa.Table:
+        """Return the rows of a batch of ``ds`` and ``y`` whose times are in a window (seconds)."""
+        stamps = batch[self._names["ds"]].cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
         try:
-            rows = pa.table({"ds": stamps, "y": found[y].cast(pa.float64())})
+            rows = pa.table({"ds": stamps, "y": batch[self._names["y"]].cast(pa.float64())})
         except pa.ArrowException as error:
-            raise self._refused(f"column {y} of {footer.path.name} does not hold numbers") from error
-        inside = pc.and_(pc.greater(rows["ds"], first * 1000), pc.less_equal(rows["ds"], last * 1000))
-        rows = rows.filter(inside)
-        if rows.num_rows > MAX_ROWS:
-            raise self._refused(f"has {rows.num_rows:,} rows of it in the window, more than {MAX_ROWS:,}")
-        return rows
+            raise self._refused(f"column {self._names['y']} of {footer.path.name} does not hold numbers") from error
+        return rows.filter(pc.and_(pc.greater(rows["ds"], first * 1000), pc.less_equal(rows["ds"], last * 1000)))
 
     # -- errors -------------------------------------------------------------------------------------------------------
     def _no_columns(self, footers: Iterable[Footer]) -> MetricMissing:

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Generic, Literal, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from kg.errors import DatasourceRefused, InvalidInput
-from kg.telemetry.arrow import csv, pa, pc
-from kg.telemetry.datasources import Datasource
-from kg.telemetry.durations import parse_duration
-from kg.telemetry.fetch.connection import Fetcher, Form, Request, Told, TooHeavy
-from kg.telemetry.series import MAX_POINTS, Grid, Samples
+from drumlin.kg.errors import DatasourceRefused, InvalidInput
+from drumlin.kg.telemetry.arrow import csv, pa, pc
+from drumlin.kg.telemetry.datasources import Datasource, Language
+from drumlin.kg.telemetry.durations import parse_duration
+from drumlin.kg.telemetry.fetch.connection import UNREADABLE, DatasourceRequest, Fetcher, Form, ServerMessage, TooHeavy
+from drumlin.kg.telemetry.series import MAX_POINTS, Grid, Samples
 
 RANGE_PATH = "/api/v1/query_range"
+INSTANT_PATH = "/api/v1/query"
 MAX_HALVINGS = 4
+_NO_POST = frozenset({405, 501})
+_NO_POST_OF_INDEX = _NO_POST | {403, 404}  # prom-label-proxy and others know labels and series as GET only
+_LONGEST_FORM = 6000  # characters that fit into an address anywhere
 _CONTAINERS = 4  # series that a pod may have of one metric
 
 T = TypeVar("T")
@@ -61,6 +65,28 @@ class _Vector(msgspec.Struct):
     result: list[_Point]
 
 
+class FiringAlert(msgspec.Struct):
+    """An alert as Prometheus lists it; ``state`` is pending or firing."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    state: str = "firing"
+    activeAt: str = ""
+    value: str = ""
+
+
+class _Alerts(msgspec.Struct):
+    alerts: list[FiringAlert] = []
+
+
+class Described(msgspec.Struct):
+    """What a target says of a metric: its type, what it is, and its unit, which is mostly empty."""
+
+    type: str = ""
+    help: str = ""
+    unit: str = ""
+
+
 class _BuildInfo(msgspec.Struct):
     version: str = "unknown"
 
@@ -70,7 +96,7 @@ class _Error(msgspec.Struct):
     errorType: str = ""
 
 
-class _Answer(msgspec.Struct, Generic[T]):
+class _ApiResponse(msgspec.Struct, Generic[T]):
     status: str
     data: T | None = None
     error: str = ""
@@ -115,42 +141,86 @@ class Prometheus(Fetcher):
         return Fetched(tuple(parts), tuple(warnings))
 
     def _most_points(self, query: str) -> int:
-        """Compute how many points of a query the server's limit of samples allows: of each pod named in it, some containers."""
-        series = _CONTAINERS * (1 + query.count("|"))
+        """Compute how many points of a query the server's limit of samples allows: of each pod named in it, some containers.
+
+        A grouping holds its groups beside what is grouped.
+        """
+        series = _CONTAINERS * (1 + query.count("|")) * (1 + query.count(" by ("))
         return max(1, min(MAX_POINTS, self._connection.access.max_samples // series))
+
+    def instant(self, query: str, at: datetime) -> tuple[list[tuple[dict[str, str], float]], list[str]]:
+        """Return the series of a query at one time, each with its labels and value (which may be no finite number), and warnings."""
+        form = {"query": query, "time": str(int(at.timestamp())), "timeout": f"{self._connection.access.timeout:g}"}
+        request = DatasourceRequest("POST", INSTANT_PATH, form, query)
+        answer, found = self._read(self._connection.ask(request), request, _Vector)
+        return [(each.metric, float(each.value[1])) for each in found.result], answer.warnings
 
     def label_names(self, match: str, start: datetime, end: datetime) -> list[str]:
         """Return the label names of the series that a selector matches; empty when it matches none."""
         form = {"match[]": match, **_span(start, end)}
-        return self._real(self._get(Request("POST", "/api/v1/labels", form, match), list[str]), form)
+        return self._real(self._get(DatasourceRequest("POST", "/api/v1/labels", form, match), list[str]), form)
 
     def label_names_of_all(self, start: datetime, end: datetime) -> list[str]:
         """Return the label names of all series of a span; empty when it has none."""
         form = {"match[]": '{__name__!=""}', **_span(start, end)}
-        return self._real(self._get(Request("GET", "/api/v1/labels", _span(start, end), "labels"), list[str]), form)
+        return self._real(
+            self._get(DatasourceRequest("GET", "/api/v1/labels", _span(start, end), "labels"), list[str]), form
+        )
 
     def _real(self, names: list[str], form: Form) -> list[str]:
         """Return label names; VictoriaMetrics names ``__name__`` also where it has no series at all."""
         if names != ["__name__"]:
             return names
-        return names if self._get(Request("POST", "/api/v1/series", form, "series"), list[dict[str, str]]) else []
+        return (
+            names
+            if self._get(DatasourceRequest("POST", "/api/v1/series", form, "series"), list[dict[str, str]])
+            else []
+        )
 
-    def label_values(self, label: str, start: datetime, end: datetime, match: str | None = None) -> list[str]:
-        """Return the values of one label, of the series that ``match`` selects when it is given."""
+    def label_values(
+        self, label: str, start: datetime, end: datetime, match: str | Sequence[str] | None = None
+    ) -> list[str]:
+        """Return the values of one label, of the series that ``match``, one selector or any of several, selects when it is given."""
         form: Form = {**_span(start, end), **({"match[]": match} if match else {})}
         path = f"/api/v1/label/{quote(label, safe='')}/values"
-        return self._get(Request("GET", path, form, match or label), list[str])
+        return self._get(DatasourceRequest("GET", path, form, str(match or label)), list[str])
+
+    def labels_of(self, match: str, start: datetime, end: datetime) -> list[dict[str, str]]:
+        """Return the labels of each series that a selector matches in a span."""
+        form: Form = {"match[]": match, **_span(start, end)}
+        return self._get(DatasourceRequest("POST", "/api/v1/series", form, match), list[dict[str, str]])
+
+    def alerts(self) -> list[FiringAlert]:
+        """Return the alerts that are pending or firing by the server's own rules."""
+        return self._get(DatasourceRequest("GET", "/api/v1/alerts", {}, "alerts"), _Alerts).alerts
+
+    def metadata(self) -> dict[str, Described]:
+        """Return what targets say of their metrics, by name; empty where the server keeps none (remote write, VictoriaMetrics)."""
+        try:
+            said = self._get(DatasourceRequest("GET", "/api/v1/metadata", {}, "metadata"), dict[str, list[Described]])
+        except DatasourceRefused:
+            return {}
+        return {name: each[0] for name, each in said.items() if each}
 
     def probe(self) -> str:
         """Return the server's version; raises when it does not answer like a Prometheus."""
-        return self._get(Request("GET", "/api/v1/status/buildinfo", {}, "buildinfo"), _BuildInfo).version
+        return self._get(DatasourceRequest("GET", "/api/v1/status/buildinfo", {}, "buildinfo"), _BuildInfo).version
+
+    def language(self) -> Language:
+        """Return what the server computes counters with: MetricsQL when it knows a function of its own."""
+        query = "increase_prometheus(up[1m])"
+        try:
+            self._get(DatasourceRequest("POST", "/api/v1/query", {"query": query}, query), _Vector)
+        except DatasourceRefused:
+            return "promql"
+        return "metricsql"
 
     def scrape_intervals(self) -> dict[str, timedelta]:
         """Return how often each job's targets are scraped, the longest of each: as the server has it configured, else as ``up`` shows.
 
         Empty when the server scrapes nothing and nobody sent it an ``up`` in the last hour.
         """
-        asked = Request("GET", "/api/v1/targets", {"state": "active"}, "targets")
+        asked = DatasourceRequest("GET", "/api/v1/targets", {"state": "active"}, "targets")
         try:
             targets = self._get(asked, _Targets).activeTargets
         except DatasourceRefused:  # Mimir and others have none
@@ -163,18 +233,24 @@ class Prometheus(Fetcher):
                 found[job] = max(length, found.get(job, length))
         return found or self._seen()
 
+    def number(self, query: str, at: datetime) -> float | None:
+        """Return the value of a query of one number at a time; None when there is none."""
+        form = {"query": query, "time": str(int(at.timestamp()))}
+        points = self._get(DatasourceRequest("POST", "/api/v1/query", form, query), _Vector).result
+        return float(points[0].value[1]) if points else None
+
     def _seen(self) -> dict[str, timedelta]:
         """Count the scrapes of the last hour, by the target of each job that has most."""
         form = {"query": "max by (job) (count_over_time(up[1h]))"}
-        points = self._get(Request("POST", "/api/v1/query", form, form["query"]), _Vector).result
+        points = self._get(DatasourceRequest("POST", INSTANT_PATH, form, form["query"]), _Vector).result
         return {each.metric.get("job", ""): _interval(float(each.value[1])) for each in points}
 
     # -- one answer ---------------------------------------------------------------------------------------------------
     def _range(self, query: str, grid: Grid) -> tuple[Samples | None, list[str]]:
         form = {"query": query, "start": str(grid.start), "end": str(grid.end), "step": str(grid.step)}
         form["timeout"] = f"{self._connection.access.timeout:g}"
-        request = Request("POST", RANGE_PATH, form, query)
-        body = self._connection.ask(request)
+        request = DatasourceRequest("POST", RANGE_PATH, form, query)
+        body = self._asked(request, _NO_POST)
         with suppress(pa.ArrowException):
             if (values := _lone(body)) is not None:
                 return decode_values(values), []
@@ -195,15 +271,28 @@ class Prometheus(Fetcher):
         except pa.ArrowException as error:
             raise self._connection.refused("answered with values that are no numbers", query) from error
 
-    def _get(self, request: Request, kind: type[T]) -> T:
-        return self._read(self._connection.ask(request), request, kind)[1]
+    def _get(self, request: DatasourceRequest, kind: type[T]) -> T:
+        return self._read(self._asked(request, _NO_POST_OF_INDEX), request, kind)[1]
 
-    def _read(self, body: bytes, request: Request, kind: type[T]) -> tuple[_Answer[T], T]:
+    def _asked(self, request: DatasourceRequest, refusals: frozenset[int]) -> bytes:
+        """Return what is answered to a request; to a GET where a proxy refuses the POST and what is asked fits into an address."""
         try:
-            answer: _Answer[T] = msgspec.json.decode(body, type=_Answer[kind])  # type: ignore[valid-type]  # a type made at run time
+            return self._connection.ask(request)
+        except DatasourceRefused as error:
+            if (
+                request.method != "POST"
+                or error.detail.get("status") not in refusals
+                or _length(request) > _LONGEST_FORM
+            ):
+                raise
+        return self._connection.ask(replace(request, method="GET"))
+
+    def _read(self, body: bytes, request: DatasourceRequest, kind: type[T]) -> tuple[_ApiResponse[T], T]:
+        try:
+            answer: _ApiResponse[T] = msgspec.json.decode(body, type=_ApiResponse[kind])  # type: ignore[valid-type]  # a type made at run time
         except msgspec.ValidationError as error:
             raise self._connection.not_its_api("JSON that is not the Prometheus API's", request.asked) from error
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise self._connection.not_its_api(
                 "something that is not the Prometheus API's JSON", request.asked
             ) from error
@@ -223,18 +312,22 @@ def _interval(scrapes: float) -> timedelta:
     return timedelta(seconds=next(fits, math.ceil(3600 / scrapes)))
 
 
+def _length(request: DatasourceRequest) -> int:
+    return len(urlencode(request.form, doseq=True))
+
+
 def _span(start: datetime, end: datetime) -> dict[str, str]:
     return {"start": str(int(start.timestamp())), "end": str(int(end.timestamp()))}
 
 
-def _told(status: int, body: bytes) -> Told:
+def _told(status: int, body: bytes) -> ServerMessage:
     """Read a refusal; some proxies in front of the server write plain text."""
     try:
         said = msgspec.json.decode(body, type=_Error)
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         said = _Error(error=body[:300].decode(errors="replace"))
     heavy = (status == 422 and "too many samples" in said.error) or (status == 503 and said.errorType == "timeout")
-    return Told(said.error, heavy)
+    return ServerMessage(said.error, heavy)
 
 
 _VALUES, _END = b'"values":[', b"}]}}"
@@ -250,8 +343,8 @@ def _lone(body: bytes) -> memoryview | None:
     if at < len(_VALUES) or not body.endswith(_END) or body.find(b"{", at) >= 0:
         return None
     try:
-        about = msgspec.json.decode(body[: at + 1] + b"]" + _END, type=_Answer[_Matrix])
-    except msgspec.MsgspecError:
+        about = msgspec.json.decode(body[: at + 1] + b"]" + _END, type=_ApiResponse[_Matrix])
+    except UNREADABLE:
         return None
     found = about.data.result if about.data and about.status == "success" and not about.warnings else []
     lone = len(found) == 1 and bytes(found[0].histograms) == b"[]"

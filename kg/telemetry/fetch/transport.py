@@ -24,7 +24,7 @@ BROKEN = (OSError, http.client.HTTPException)
 """What is raised when there is no whole answer; ``TimeoutError`` is one of them, ``ssl.SSLError`` another."""
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A whole answer, its body decompressed."""
 
     status: int
@@ -59,7 +59,7 @@ class Transport:
                 kept.close()
             self._idle.clear()
 
-    def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, most: int) -> Answer:
+    def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, most: int) -> HttpResponse:
         """Send a request to a target below the URL's path and read its answer of at most ``most`` bytes.
 
         Raises what is in ``BROKEN``, ``Oversized`` and ``UnreadableBody``.
@@ -74,7 +74,7 @@ class Transport:
             connection.close()
             raise
         self._keep(connection)
-        return Answer(response.status, response.headers, content)
+        return HttpResponse(response.status, response.headers, content)
 
     def _keep(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
@@ -98,7 +98,7 @@ class Transport:
 
 
 def _readable(connection: http.client.HTTPConnection) -> bool:
-    """Tell whether there is something to read where nothing was asked: the server's end of the connection."""
+    """Return whether there is something to read where nothing was asked: the server's end of the connection."""
     poll = select.poll()
     poll.register(connection.sock, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,0 +1,54 @@
+"""The caller of a request: its name, its role, and what it may write as.
+
+A caller is known by its bearer token (``api.access.tokens``); one without a token is anonymous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drumlin.kg.graphs.owners import USER
+
+
+class Role(StrEnum):
+    """What a caller may do; ``api.access.rules`` has the routes of each role."""
+
+    reader = "reader"
+    writer = "writer"
+    admin = "admin"
+    exporter = "exporter"
+    agent = "agent"
+    peer = "peer"
+
+
+ANONYMOUS = "anonymous"
+"""The name of a caller without a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request.
+
+    ``owners`` are the names under which an exporter writes, ``guid`` is the agent's own. ``token`` is the id of the token's record,
+    None for an anonymous caller.
+    """
+
+    name: str
+    role: Role
+    owners: tuple[str, ...] = ()
+    guid: str | None = None
+    token: str | None = None
+
+    @property
+    def default_owner(self) -> str:
+        """The owner of a write that names none."""
+        return self.owners[0] if self.owners else USER
+
+    def may_own(self, owner: str) -> bool:
+        """Return whether this caller may write as ``owner``: an exporter as its own sources, an admin as anybody."""
+        return self.role is Role.admin or owner in (self.owners or (USER,))
+
+
+ANYBODY = Caller(ANONYMOUS, Role.admin)
+"""The caller of a service that asks for no tokens."""

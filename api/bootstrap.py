@@ -1,0 +1,352 @@
+"""Composition: the parts of one service, built from the settings. Routes get them by injection and build nothing themselves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+from fastapi import Request
+
+from drumlin.api.access import audit_log, tokens
+from drumlin.api.access.audit_log import AccessLog
+from drumlin.api.access.tokens import TokenFile
+from drumlin.api.exporting import Exporting
+from drumlin.api.http.bulkheads import Bulkheads
+from drumlin.api.statistics import Counting
+from drumlin.exporters.backfill import Backfill
+from drumlin.exporters.kubectl.files import Files
+from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+from drumlin.exporters.own_metrics import OwnMetrics
+from drumlin.exporters.pipeline.hosting_domain import ensure
+from drumlin.exporters.pipeline.pipeline import Pipeline
+from drumlin.exporters.protocol import Source
+from drumlin.exporters.retention import Retention
+from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import InvalidSettings, StoreUnavailable
+from drumlin.kg.events.feed import ChangeFeed
+from drumlin.kg.graphs.bulk import ValidationPool
+from drumlin.kg.graphs.entities import EntityGraphs
+from drumlin.kg.graphs.named import NamedGraphs
+from drumlin.kg.graphs.updates import Updates
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.observed_time import ObservedTime
+from drumlin.kg.parsers import Parsers
+from drumlin.kg.search.index import Index
+from drumlin.kg.search.query import Search
+from drumlin.kg.store.embedded.rebuilding import Progress
+from drumlin.kg.store.embedded.retention import Kept
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.store.protocol import Store
+from drumlin.kg.store.query_workers.client import QueryExecutor
+from drumlin.kg.store.query_workers.supervisor import Readers
+from drumlin.kg.telemetry.alerts import Alerts
+from drumlin.kg.telemetry.cache import DayCache
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.guarding import OwnerLabels
+from drumlin.kg.telemetry.history import History
+from drumlin.kg.telemetry.intervals import Intervals
+from drumlin.kg.telemetry.resolve import Resolver
+from drumlin.kg.telemetry.scraped import Discovery
+from drumlin.kg.telemetry.templates import TemplateCatalogue
+from drumlin.kg.telemetry.values import Values
+from drumlin.kg.workers.pool import WorkerPool
+
+if TYPE_CHECKING:
+    from drumlin.kg.store.remote.store import RemoteStore
+
+log = structlog.get_logger()
+
+Place = Path | str | None
+"""Where a store is: a directory, ``sparql+http(s)://…``, or a temporary directory."""
+
+
+def now() -> datetime:
+    """Return the time in UTC, to the second: what the graph keeps."""
+    return datetime.now(UTC).replace(microsecond=0)
+
+
+@dataclass(frozen=True)
+class Services:
+    """Everything a route needs. ``exporting`` is empty when this process exports nothing."""
+
+    settings: Settings
+    iris: Iris
+    store: Store
+    subgraphs: EntityGraphs
+    graphs: NamedGraphs
+    updates: Updates
+    catalogue: TemplateCatalogue
+    resolver: Resolver
+    history: History
+    owners: OwnerLabels
+    values: Values = field(kw_only=True)
+    alerts: Alerts = field(kw_only=True)
+    search: Search = field(kw_only=True)
+    feed: ChangeFeed = field(kw_only=True)
+    workers: WorkerPool = field(kw_only=True)
+    parsers: Parsers = field(kw_only=True)
+    validation: ValidationPool = field(kw_only=True)
+    counting: Counting = field(kw_only=True)
+    ending: threading.Event = field(kw_only=True, default_factory=threading.Event)  # set once it is to end
+    bulkheads: Bulkheads = field(kw_only=True, default_factory=Bulkheads)
+    exporting: tuple[Exporting, ...] = field(default=())
+    asking: QueryExecutor | None = field(default=None)
+    retention: Retention | None = field(default=None)
+    own_metrics: OwnMetrics | None = field(default=None)
+    backfills: tuple[Backfill, ...] = field(default=())
+    files: Files | None = field(default=None)
+    audit: AccessLog | None = field(default=None)
+
+    def close(self) -> None:
+        """Stop exporting, then release what is open."""
+        if self.files:
+            self.files.stop(timeout=None)  # not in the middle of a file
+        self.feed.stop()
+        for backfill in self.backfills:
+            backfill.stop()
+        for each in self.exporting:
+            each.stop()
+        if self.retention:
+            self.retention.stop()
+        if self.own_metrics:
+            self.own_metrics.stop()
+        self.bulkheads.close()
+        self.workers.close()
+        self.search.index.close()
+        self.history.close()
+        self.owners.close()
+        if self.audit:
+            self.audit.close()
+        self.store.close()
+
+
+def configured(settings: Settings, iris: Iris) -> tuple[Datasource, ...]:
+    """Return the datasources that stand in the settings: the only ones that are ever fetched from."""
+    domain = iris.domain(settings.domain.id)
+    return tuple(Datasource.from_settings(each, iris, domain) for each in settings.datasource)
+
+
+def _hold_to_base(store: EmbeddedStore | RemoteStore, base: str) -> None:
+    made_under = store.made_under(base)
+    if made_under != base:
+        raise InvalidSettings(
+            f"the store in {store.place} names everything below {made_under}, not below {base}",
+            hint=f"say --base {made_under}, or use another store and load it anew",
+        )
+
+
+def open_store(settings: Settings, place: Place, progress: Progress | None = None) -> EmbeddedStore | RemoteStore:
+    """Open the store; raises ``InvalidSettings`` when it was made under another base, since names never change.
+
+    ``progress`` reports when the engine of a store on this machine has to be built anew; without it, the log does.
+    """
+    store: EmbeddedStore | RemoteStore
+    if isinstance(place, str) and place.startswith("sparql+"):
+        from drumlin.kg.store.remote.store import RemoteStore
+
+        store = RemoteStore(place, settings.store, query_timeout=settings.query_timeout)
+    else:
+        kept = Kept(timedelta(days=settings.log_retention), settings.log_bytes)
+        store = EmbeddedStore(None if place is None else Path(place), kept=kept, progress=progress)
+    try:
+        _hold_to_base(store, settings.base)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def token_file(settings: Settings, store: Store) -> TokenFile | None:
+    """Return the file of the tokens of a service: the setting's, else the one in the directory of its store."""
+    if settings.tokens is not None:
+        return TokenFile(settings.tokens)
+    return TokenFile(store.directory / tokens.FILE) if isinstance(store, EmbeddedStore) else None
+
+
+def access_log(settings: Settings, store: Store) -> AccessLog | None:
+    """Open the audit log of a service; None where there is none. Raises ``InvalidSettings``."""
+    path = settings.audit_log
+    if path is None and isinstance(store, EmbeddedStore):
+        path = store.directory / audit_log.FILE
+    if path is None or not settings.audit_files:
+        return None
+    return AccessLog(path, size=settings.audit_bytes, count=settings.audit_files, needed=is_writable(store))
+
+
+def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[str, Source] | None = None) -> Services:
+    """Open the store, ensure the hosting graphs and start exporting from ``source``, or from several by the names of clusters."""
+    iris = Iris(settings.base)
+    store = open_store(settings, directory)
+    catalogue = TemplateCatalogue.shipped(frozenset(settings.exporters))
+    datasources = configured(settings, iris)
+    archive = store.archive if isinstance(store, EmbeddedStore) else None
+    owners = OwnerLabels()
+    followed: dict[str, Exporting] = {}  # by cluster; filled below
+    resolver = Resolver(
+        store,
+        iris,
+        datasources,
+        catalogue,
+        Intervals(),
+        owners=owners,
+        archive=archive,
+        freshness=lambda cluster: followed[cluster].staleness if cluster in followed else None,
+    )
+    _ensure(store, settings, iris, catalogue, datasources)
+    history = History(resolver, days=_days(settings, store))
+    shipped = {document["id"]: document for document in catalogue.documents(iris)}
+    workers = WorkerPool()
+    parsers = Parsers(workers)
+    subgraphs = EntityGraphs(
+        store, iris, clock=now, max_bytes=settings.document_bytes, shipped=shipped, parsers=parsers
+    )
+    index = _index(store, iris)
+    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=settings.document_bytes, parsers=parsers)
+    exporting = tuple(_exporting(settings, store, catalogue, datasources, source))
+    followed.update((each.cluster, each) for each in exporting)
+    parts = Services(
+        settings,
+        iris,
+        store,
+        subgraphs,
+        graphs,
+        Updates(store, graphs, settings.base, workers, seconds=settings.query_timeout),
+        catalogue,
+        resolver,
+        history,
+        owners,
+        exporting,
+        _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
+        Retention(
+            store,
+            settings.retention,
+            store.observed if isinstance(store, EmbeddedStore) else ObservedTime(None, now),
+            archive,
+        ),
+        _own_metrics(settings, store, datasources),
+        values=Values(resolver, history.clients, clock=now),
+        alerts=Alerts(store, iris, datasources),
+        search=Search(index),
+        feed=ChangeFeed(store, iris, index),
+        workers=workers,
+        parsers=parsers,
+        validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
+        counting=Counting(store, iris.root),
+        backfills=tuple(
+            Backfill(each, store, archive, settings.of_cluster(each.cluster), iris, datasources, now)
+            for each in exporting
+            if archive
+        ),
+        audit=access_log(settings, store),
+    )
+    _follow(store, index, parts.feed)
+    if is_writable(store):
+        _start_jobs(parts)
+    return parts
+
+
+def _start_jobs(parts: Services) -> None:
+    """Begin what writes by itself: exporters, backfills, retention, and the search for pods' own metrics."""
+    for each in (*parts.exporting, *parts.backfills):
+        each.start()
+    if parts.retention:
+        parts.retention.start()
+    if parts.own_metrics:
+        parts.own_metrics.start()
+
+
+def is_writable(store: Store) -> bool:
+    """Return whether the store takes writes: one that was opened while its disk was full does not."""
+    return not isinstance(store, EmbeddedStore) or store.unwritable is None
+
+
+def _ensure(
+    store: EmbeddedStore | RemoteStore,
+    settings: Settings,
+    iris: Iris,
+    catalogue: TemplateCatalogue,
+    datasources: Sequence[Datasource],
+    *,
+    home: bool = True,
+) -> None:
+    """Write the hosting graphs; in a store that takes no writes they stay as they are."""
+    try:
+        ensure(store, settings, iris, catalogue, datasources, home=home)
+    except StoreUnavailable as error:
+        if is_writable(store):
+            raise
+        log.warning("hosting_not_written", reason=str(error))
+
+
+def renew_hosting(parts: Services) -> None:
+    """Write the hosting graphs anew after a follower has changed the datasources that they are described by."""
+    ensure(parts.store, parts.settings, parts.iris, parts.catalogue, configured(parts.settings, parts.iris))
+
+
+def _exporting(
+    settings: Settings,
+    store: EmbeddedStore | RemoteStore,
+    catalogue: TemplateCatalogue,
+    datasources: tuple[Datasource, ...],
+    source: Source | Mapping[str, Source] | None,
+) -> Iterator[Exporting]:
+    """Yield an exporter for each cluster; the hosting graphs of those beside the settings' own are ensured."""
+    iris = Iris(settings.base)
+    clusters = source if isinstance(source, Mapping) else {settings.cluster: source} if source else {}
+    for name, each in clusters.items():
+        own, home = settings.of_cluster(name), name == settings.cluster
+        if not home:
+            _ensure(store, own, iris, catalogue, datasources, home=False)
+        yield Exporting(Pipeline(store, kinds_of(own), own, iris, catalogue, datasources, clock=now, home=home), each)
+
+
+def _own_metrics(
+    settings: Settings, store: EmbeddedStore | RemoteStore, datasources: Sequence[Datasource]
+) -> OwnMetrics | None:
+    """Look for the metrics that workloads expose themselves, where a Prometheus can be asked for them."""
+    if not settings.own_metrics or not any(each.kind == "prometheus" and each.access for each in datasources):
+        return None
+    iris = Iris(settings.base)
+    return OwnMetrics(store, iris, Discovery(store, iris, datasources, settings.own_metrics), now)
+
+
+def _asking(settings: Settings, store: EmbeddedStore) -> QueryExecutor:
+    """Have callers' queries run by reader processes; the store ends them when it is closed."""
+    readers = Readers(store, store.files / "readers", count=settings.readers, memory=settings.query_memory)
+    asking = QueryExecutor(readers, timeout=settings.query_timeout, slow=settings.slow_query)
+    store.answer_through(asking)
+    return asking
+
+
+def _days(settings: Settings, store: EmbeddedStore | RemoteStore) -> DayCache | None:
+    """Return where finished days of series are kept: beside the store, when that is on this machine."""
+    limit = settings.series_cache_bytes
+    return DayCache(store.files / "series.db", limit) if limit and isinstance(store, EmbeddedStore) else None
+
+
+def _index(store: EmbeddedStore | RemoteStore, iris: Iris) -> Index:
+    """Open the search index: beside the store when that is here."""
+    return Index(store, iris, store.files / "search.sqlite" if isinstance(store, EmbeddedStore) else None)
+
+
+def _follow(store: Store, index: Index, feed: ChangeFeed) -> None:
+    """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
+    if isinstance(store, EmbeddedStore):
+        store.follow_deltas(lambda _: feed.wake())
+        store.keep_log_after(lambda: feed.taken_in)
+        index.lines_of = feed.lines_of = store.recent_lines
+    feed.start()
+
+
+async def parts(request: Request) -> Services:
+    """Return the parts of the service that answers ``request`` (FastAPI dependency)."""
+    found: Services = request.app.state.parts
+    return found
+
+
+__all__: Sequence[str] = ["Services", "assemble", "configured", "now", "parts"]

@@ -1,0 +1,116 @@
+"""The check of who may do what, in front of every endpoint: those of the edge and FastAPI's alike.
+
+A caller that is not known is refused before anything else is looked at, so that it cannot find out what exists. What ``api.access.rules``
+does not list is closed.
+"""
+
+from __future__ import annotations
+
+from fastapi import Request
+
+from drumlin.api.access.audit_log import AccessLog, AuditEntry, utc_now
+from drumlin.api.access.authentication import Authenticator
+from drumlin.api.access.callers import ANONYMOUS, Caller, Role
+from drumlin.api.access.rules import AccessRules, Rule, needed
+from drumlin.api.edge.exchange import CLIENT_LEFT, Exchange
+from drumlin.api.http import problems
+from drumlin.api.http.asgi import Application, Scope
+from drumlin.kg import fairness
+from drumlin.kg.errors import DrumlinError, Forbidden, Unauthenticated
+from drumlin.kg.store.protocol import Store
+
+_HINT = "send Authorization: Bearer TOKEN; an operator makes one: drumlin token create NAME --role {role} --store DIR"
+
+
+class AccessGuard:
+    """Names the caller of each request, and refuses what it may not do. ``audit`` gets writes and refusals."""
+
+    def __init__(self, authenticator: Authenticator, store: Store, audit: AccessLog | None) -> None:
+        self.authenticator, self._store, self._audit = authenticator, store, audit
+        self._rules = AccessRules()
+
+    def has_route(self, path: str) -> bool:
+        """Return whether there is a route at a path."""
+        return self._rules.find(path) is not None
+
+    def check(self, exchange: Exchange) -> Application | None:
+        """Set ``exchange.caller`` and return None when the request may pass, else what answers it.
+
+        Raises ``Unauthenticated``, ``Forbidden`` and ``GuessesThrottled``.
+        """
+        scope = exchange.scope
+        place = self._rules.find(scope["path"])
+        rule = place.rule(exchange.method) if place is not None else None
+        caller = self.authenticator.caller_of(scope["headers"], address_of(scope))
+        if caller is None:
+            if rule is not None and rule.public:
+                return None
+            raise _unknown(rule)
+        exchange.caller = scope["caller"] = caller
+        if caller.token is not None:
+            fairness.client.set(caller.name)  # which ``Exchange.run`` takes back
+        if place is None:
+            return problems.no_such_route(Request(scope))
+        if rule is None:
+            exchange.route = place.path
+            return problems.method_refused(Request(scope), place.methods)
+        if not rule.allows(caller, scope["path"]):
+            raise _forbidden(caller, rule, f"{exchange.method} {place.path.replace(':path', '')}")
+        exchange.changes = rule.changes
+        return None
+
+    def note(self, exchange: Exchange) -> None:
+        """Write a request that has been answered into the audit log, when it was a write or was refused."""
+        if self._audit is None or not (exchange.changes or exchange.refusal):
+            return
+        caller, scope = exchange.caller, exchange.scope
+        self._audit.record(
+            AuditEntry(
+                utc_now(),
+                caller.name if caller else ANONYMOUS,
+                caller.role.value if caller else "none",
+                address_of(scope),
+                exchange.method,
+                scope["path"],
+                exchange.status or CLIENT_LEFT,
+                self._store.generation,
+                exchange.id,
+                exchange.refusal,
+            )
+        )
+
+
+def address_of(scope: Scope) -> str:
+    """Return the address that a request comes from, empty when that is not known."""
+    return scope["client"][0] if scope.get("client") else ""
+
+
+def _unknown(rule: Rule | None) -> Unauthenticated:
+    role = needed(rule)[0]
+    return Unauthenticated(
+        "this service asks for a bearer token, and the request has none",
+        hint=_HINT.format(role=role),
+        detail={"identity": ANONYMOUS, "needs": needed(rule)},
+    )
+
+
+def _forbidden(caller: Caller, rule: Rule, route: str) -> DrumlinError:
+    roles = needed(rule)
+    if caller.token is None:
+        return Unauthenticated(
+            f"{caller.name} callers have the role {caller.role}, and {route} takes {' or '.join(roles)}",
+            hint=_HINT.format(role=roles[0]),
+            detail={"identity": caller.name, "role": caller.role.value, "needs": roles},
+        )
+    own = caller.role is Role.agent and Role.agent in rule.roles
+    if own:
+        return Forbidden(
+            f"{caller.name} is the agent {caller.guid} and may not use {route} for anything else",
+            hint="use the id that ends in the GUID of the token",
+            detail={"identity": caller.name, "role": caller.role.value, "needs": roles},
+        )
+    return Forbidden(
+        f"{caller.name} has the role {caller.role}, and {route} takes {' or '.join(roles)}",
+        hint=f"an operator grants it: drumlin token create NAME --role {roles[0]} --store DIR",
+        detail={"identity": caller.name, "role": caller.role.value, "needs": roles},
+    )

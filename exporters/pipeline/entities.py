@@ -1,0 +1,344 @@
+"""The entities of one source: the last manifest of each, its runs, and which graphs have to be written again.
+
+Free of I/O but for the look-ups of the memory that is given from outside. Changes go in, graph writes come out; the pipeline decides when.
+Nothing here depends on the order in which objects of different kinds arrive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, NamedTuple
+
+import msgspec
+
+from drumlin.exporters.pipeline.context import (
+    DATASOURCES,
+    ClusterContext,
+    RenderContext,
+    domain_topic,
+    object_topic,
+    whole_topic,
+)
+from drumlin.exporters.pipeline.dependencies import DependencyGraph
+from drumlin.exporters.pipeline.hosting_domain import discovered
+from drumlin.exporters.pipeline.restore import Memory
+from drumlin.exporters.pipeline.runs import (
+    Observed,
+    Run,
+    advance,
+    close,
+    documents,
+    merge,
+    stand_in,
+    supersede,
+    without_stand_ins,
+)
+from drumlin.exporters.pipeline.tombstones import remains
+from drumlin.exporters.protocol import Clock, Gone, Kind, Manifest, Metadata, RememberedRun, Synced, Upserted
+from drumlin.exporters.sites import NODES
+from drumlin.kg.errors import InvalidInput, Violation
+from drumlin.kg.graphs.ingest import Statements, accept_conforming
+from drumlin.kg.rdf.jsonld import NodeDocument, read
+from drumlin.kg.rdf.syntax import Lines, digest
+from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry.datasources import Datasource
+
+_DEPARTED = 10_000  # uids of which a late change is still recognised
+
+
+@dataclass(slots=True)
+class _Entity:
+    kind: Kind
+    manifest: Manifest
+    runs: dict[str, Run]
+    digest: str | None = None  # of its graph as an earlier life left it, until this life has looked at it
+    has_graph: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.manifest.metadata.uid
+
+
+class Due(NamedTuple):
+    """A write that is due, and what had to be left out of what the source reports."""
+
+    write: GraphWrite
+    left_out: tuple[Violation, ...] = ()
+
+
+class Entities:
+    """What one source has reported. Not for use by several threads."""
+
+    def __init__(self, owner: str, around: ClusterContext, *, clock: Clock, memory: Memory) -> None:
+        self.dirty: set[str] = set()
+        self.objects: Counter[str] = Counter()  # that exist, by kind
+        self.unchanged = 0
+        self.skipped: Counter[str] = Counter()  # by home of the kind: what came and gave no write
+        self.synced: set[str] = set()  # segments of kinds
+        self._owner = owner
+        self._around = around
+        self._clock = clock
+        self._memory = memory
+        self._facts = DependencyGraph()
+        self._entities: dict[str, _Entity] = {}
+        self._departed: OrderedDict[str, None] = OrderedDict()
+        self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
+        self._missed: dict[str, tuple[RememberedRun, str]] = {}  # by graph: what others remember of it, and which do
+        for graph, namespace, domain in memory.domains():
+            if domain != around.settings.domain.id:
+                self._facts.publish(graph, [(domain_topic(namespace), domain)])
+
+    def __contains__(self, graph: str) -> bool:
+        """Return whether ``graph`` is that of an object that exists."""
+        return graph in self._entities
+
+    def sample(self, most: int) -> list[tuple[str, str]]:
+        """Return the IRIs and uids of some objects that have a run, at most so many."""
+        having = ((graph, each.uid) for graph, each in self._entities.items() if each.uid in each.runs)
+        return list(islice(having, most))
+
+    # -- changes in ---------------------------------------------------------------------------------------------------
+    def upserted(self, change: Upserted) -> None:
+        """Take in that an object exists and looks like this; what changes nothing, or comes too late, is passed over."""
+        kind, manifest = change.kind, change.manifest
+        graph = self._name(kind, manifest.metadata)
+        if manifest.metadata.uid in self._departed:
+            return
+        entity = self._entities.get(graph)
+        if entity and _same(entity.manifest, manifest):
+            entity.manifest = manifest  # the source keeps this one too
+            self.skipped[kind.home] += 1
+            return
+        if entity is None:
+            entity = self._entities[graph] = self._begun(graph, kind, manifest)
+            self.objects[kind.name] += 1
+            self.dirty |= self._facts.readers(object_topic(graph))
+        elif entity.uid != manifest.metadata.uid:
+            self._depart(entity.uid)
+            self._replace(entity, manifest.metadata)
+        entity.manifest = manifest
+        self._advance(entity)
+        self._missed.update((self._graph_of(each), (each, graph)) for each in kind.past(manifest))
+        self.dirty |= {graph, *self._facts.publish(graph, kind.facts(manifest))}
+
+    def went(self, change: Gone) -> None:
+        """Take in that an object is gone; what is said of a uid that is not the present one is passed over."""
+        graph = self._name(change.kind, change.manifest.metadata)
+        entity = self._entities.get(graph)
+        uid = change.manifest.metadata.uid
+        if entity is None or (uid and uid != entity.uid):
+            return
+        last_words = None
+        try:
+            last_words = self._last_words(graph, entity, change)
+        finally:  # it is gone, also when its last form cannot be rendered
+            if last_words is not None or entity.has_graph:
+                self._bury(graph, entity.kind, entity.runs, last_words or {}, change.observed)
+            del self._entities[graph]
+            self.objects[change.kind.name] -= 1
+            self._depart(entity.uid)
+            self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
+            self._facts.unread(graph)
+
+    def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
+        """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
+        self._memory.mentioned(self._name(kind, Metadata(name, namespace=namespace)))
+
+    def completed(self, change: Synced) -> None:
+        """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
+        if change.namespace is None:
+            self.synced.add(change.kind.segment)
+        for graph, earlier in self._memory.completed(change.kind, change.namespace):
+            name = self._around.iris.parse(graph).name
+            runs = {
+                uid: close(run, Metadata(name.name), change.observed, estimated=True)
+                for uid, run in earlier.runs.items()
+            }
+            said = self._memory.said(graph) | ({"managedBy": earlier.manager} if earlier.manager else {})
+            self._bury(graph, change.kind, runs, said, change.observed)
+            self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
+        self.dirty |= self._facts.readers(whole_topic(change.kind.home))
+
+    def recall_missed(self) -> None:
+        """Rebuild the runs that others remember, of objects that are gone and of which nothing else is known.
+
+        Those of kinds that are not complete yet wait.
+        """
+        waiting = {}
+        for graph, (past, manager) in self._missed.items():
+            if not self._memory.is_complete(past.kind, past.namespace):
+                waiting[graph] = past, manager
+            elif graph not in self._entities and graph not in self._tombstones and not self._memory.runs_of(graph):
+                node = self._around.object(None, "Node", past.node) if past.node else None
+                run = stand_in(past.start, past.end, past.outcome, node)
+                self.observed(Observed(graph, past.type, (run,), manager, datetime.fromisoformat(run.end or run.start)))
+                self.dirty.add(graph)
+        self._missed = waiting
+
+    def _graph_of(self, past: RememberedRun) -> str:
+        return self._around.object(past.namespace, past.kind, past.name)
+
+    def observed(self, found: Observed) -> bool:
+        """Take in what a datasource remembers of an entity; return whether its graph has to be written. What is known already stands."""
+        graph = found.graph
+        if entity := self._entities.get(graph):
+            return _merged(entity.runs, found.runs)
+        if self._memory.awaits(graph):
+            return False
+        stands, manager = self._memory.left(graph)
+        if stands and not found.runs:
+            return False
+        runs = self._tombstones[graph][1] if graph in self._tombstones else self._memory.runs_of(graph)
+        if not _merged(runs, found.runs) and stands:
+            return False
+        ends = [datetime.fromisoformat(run.end) for run in runs.values() if run.end]
+        at, name = max([found.until, *ends]), self._around.iris.parse(graph).name
+        said = self._memory.said(graph)
+        if manager := manager or found.manager:
+            said = said | {"managedBy": manager}
+        left = remains(graph, found.type, name, self._around.cluster, runs.values(), said, at)
+        self._tombstones[graph] = left, runs
+        return True
+
+    # -- writes out ---------------------------------------------------------------------------------------------------
+    @property
+    def buried(self) -> Collection[str]:
+        """The graphs that will be tombstones when they are written."""
+        return self._tombstones.keys()
+
+    def datasources(self, reached: Collection[str] = ()) -> tuple[Datasource, ...]:
+        """Return the datasources that have been discovered so far; ``reached`` as for ``hosting.discovered``."""
+        found = self._facts.on(DATASOURCES)
+        return discovered(found, self._around.settings, self._around.iris, self._domain_of, reached)
+
+    def nodes(self) -> list[tuple[str, Mapping[str, str]]]:
+        """Return the names and labels of the nodes that have been told."""
+        return list(self._facts.on(NODES))
+
+    def telemetry_changed(self, around: ClusterContext) -> None:
+        """Have everything with telemetry rendered again, in these surroundings."""
+        self._around = around
+        self.dirty |= self._facts.readers(DATASOURCES)
+
+    def write(self, graph: str, datasources: tuple[Datasource, ...]) -> Due | None:
+        """Return the write that brings one graph up to date; None when there is nothing to write.
+
+        Raises ``ShapeViolation`` when what the source reports breaks the rules, and leaving out what does so does not help.
+        """
+        entity = self._entities.get(graph)
+        if entity is None:
+            buried = self._tombstones.pop(graph, None)
+            return Due(GraphWrite.of(graph, buried[0], self._owner)) if buried else None
+        document = self._document(graph, entity, datasources)
+        if document is None:
+            had, entity.has_graph, entity.digest = entity.has_graph, False, None
+            return Due(GraphWrite(graph, None, self._owner)) if had else None
+        said = Statements(*read(document))
+        if entity.digest and entity.digest == digest(said.lines):  # it was accepted then
+            self._stays(entity)
+            return None
+        accepted = accept_conforming(said, graph, self._around.iris)
+        if entity.digest == accepted.content.digest:
+            self._stays(entity)
+            return None
+        entity.digest, entity.has_graph = None, True
+        return Due(GraphWrite(graph, accepted.content, self._owner), accepted.left_out)
+
+    def _stays(self, entity: _Entity) -> None:
+        """Take note that an earlier life left the graph as it is to be."""
+        entity.digest, entity.has_graph = None, True
+        self.unchanged += 1
+        self.skipped[entity.kind.home] += 1
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+    def _name(self, kind: Kind, metadata: Metadata) -> str:
+        """Return the IRI of an object's graph."""
+        if kind.reserved:
+            return self._around.iris.of_class(kind.reserved, metadata.name)
+        namespace = metadata.namespace if kind.namespaced else None
+        return self._around.object(namespace, kind.name, metadata.name, kind.group)
+
+    def _begun(self, graph: str, kind: Kind, manifest: Manifest) -> _Entity:
+        if graph in self._tombstones:
+            return _Entity(kind, manifest, self._tombstones.pop(graph)[1], has_graph=True)
+        earlier = self._memory.mentioned(graph)
+        if earlier:
+            stands = not earlier.tombstone or bool(earlier.runs)  # what never had a run keeps its tombstone, as below
+            return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=stands)
+        # Until the kind is complete, everything that was ever written about it stands in what was recalled.
+        complete = self._memory.is_complete(kind.home, manifest.metadata.namespace)
+        runs = self._memory.runs_of(graph) if kind.life and complete else {}
+        return _Entity(kind, manifest, runs, has_graph=bool(runs))
+
+    def _replace(self, entity: _Entity, successor: Metadata) -> None:
+        """End the run of an object whose name another one has taken."""
+        run, former = entity.runs.get(entity.uid), entity.manifest.metadata
+        if run and former.deletionTimestamp:
+            entity.runs[run.uid] = close(run, former, self._clock(), estimated=False)
+        elif run:
+            entity.runs[run.uid] = supersede(run, successor, self._clock())
+
+    def _advance(self, entity: _Entity) -> None:
+        metadata = entity.manifest.metadata
+        if not entity.kind.life or not metadata.uid:
+            return
+        for uid, other in entity.runs.items():
+            if uid != metadata.uid:
+                entity.runs[uid] = supersede(other, metadata, self._clock())
+        life = entity.kind.life(entity.manifest)
+        node = self._around.object(None, "Node", life.node) if life.node else None
+        if run := advance(entity.runs.get(metadata.uid), metadata.uid, life, node, self._clock):
+            entity.runs[metadata.uid] = run
+            without_stand_ins(entity.runs, run)
+
+    def _depart(self, uid: str) -> None:
+        if uid:
+            self._departed[uid] = None
+        if len(self._departed) > _DEPARTED:
+            self._departed.popitem(last=False)
+
+    def _document(self, graph: str, entity: _Entity, datasources: tuple[Datasource, ...] = ()) -> NodeDocument | None:
+        runs = documents(graph, entity.runs.values())
+        context = RenderContext(graph, self._around, self._facts, self._memory, self._entities, datasources, runs)
+        with self._facts.reading(graph):
+            return entity.kind.render(entity.manifest, context) if entity.kind.render else None
+
+    def _last_words(self, graph: str, entity: _Entity, change: Gone) -> NodeDocument | None:
+        """End the run of an object by its last form; return what it was, or None when it was no entity or cannot be read."""
+        entity.manifest = change.manifest
+        try:
+            self._advance(entity)
+            if run := entity.runs.get(entity.uid):
+                entity.runs[run.uid] = close(run, entity.manifest.metadata, change.observed, estimated=change.estimated)
+            return self._document(graph, entity)
+        except InvalidInput:
+            return None  # it was reported when it came
+
+    def _bury(self, graph: str, kind: Kind, runs: dict[str, Run], said: Mapping[str, object], at: datetime) -> None:
+        cluster = self._around.cluster
+        name = self._around.iris.parse(graph).name
+        self._tombstones[graph] = (remains(graph, kind.type, name, cluster, runs.values(), said, at), runs)
+
+    def _domain_of(self, namespace: str) -> str | None:
+        return next(iter(self._facts.on(domain_topic(namespace))), None)
+
+
+def _merged(runs: dict[str, Run], found: Iterable[Run]) -> bool:
+    """Merge runs that were found into the known ones, by uid; return whether that changed any."""
+    changed = False
+    for run in found:
+        merged = merge(runs.get(run.uid), run)
+        changed |= merged != runs.get(run.uid)
+        runs[run.uid] = merged
+        without_stand_ins(runs, merged)
+    return changed
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two forms of an object differ in nothing but the resourceVersion."""
+    metadata = msgspec.structs.replace(other.metadata, resourceVersion=one.metadata.resourceVersion)
+    return bool(one.metadata == metadata) and bool(one == msgspec.structs.replace(other, metadata=metadata))

@@ -1,0 +1,122 @@
+"""Who may write to a remote store now, and how a write becomes one update; ``kg.store.remote.bookkeeping_graph`` says why and how."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from drumlin.kg.errors import StoreUnavailable
+from drumlin.kg.store.remote import bookkeeping_graph as books
+from drumlin.kg.store.remote import querying
+from drumlin.kg.store.remote.connection import EngineConnection
+from drumlin.kg.store.remote.engine import Capability
+
+ABANDONED = 60.0
+"""Seconds without a sign of life until a claim is taken for abandoned; longer than any one request may take by default."""
+_PAGE = 1000  # graphs asked for at once
+_TOGETHER = 20  # operations in one request where a sequence is no transaction; Virtuoso compiles it as one program
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to write, held by this process; ``beat`` changes to show that it lives."""
+
+    name: str
+    state: books.State
+    beat: int = 0
+    ended: bool = False
+
+
+class Claims:
+    """The right to write to one engine. Threads of this process take turns without asking the engine."""
+
+    def __init__(self, connection: EngineConnection) -> None:
+        self._connection = connection
+        self._writing = threading.Lock()
+
+    def state(self, graphs: Sequence[str]) -> books.State:
+        """Return what the books say now of the store and of some graphs."""
+        found: list[books.Row] = []
+        for start in range(0, max(len(graphs), 1), _PAGE):
+            found += querying.rows(self._connection, books.state_query(graphs[start : start + _PAGE]))
+        return books.state(found)
+
+    @contextmanager
+    def held(self, graphs: Sequence[str]) -> Iterator[Claim]:
+        """Hold the right to write, with what is known of ``graphs``; see ``kg.store.remote.bookkeeping_graph``."""
+        with self._writing:
+            claim = self._claim(graphs)
+            try:
+                if claim.state.pending:
+                    self.redo(claim)
+                    claim.state = self.state(graphs)
+                yield claim
+            finally:
+                if not claim.ended:
+                    self._withdraw(claim)
+
+    def _claim(self, graphs: Sequence[str]) -> Claim:
+        name = uuid.uuid4().hex
+        seen: dict[str, float] = {}
+        while True:
+            claim = Claim(name, books.State())
+            self._connection.update(books.claim(name))
+            try:
+                claim.state = self.state(graphs)
+            except BaseException:
+                self._withdraw(claim)
+                raise
+            if not (others := claim.state.claims - {f"{name} 0"}):
+                return claim
+            self._withdraw(claim)
+            self._wait(others, seen)
+
+    def _wait(self, others: frozenset[str], seen: dict[str, float]) -> None:
+        """Wait a little for other writers; take a claim that has long shown no sign of life for abandoned."""
+        moment = time.monotonic()
+        for said in others:
+            if moment - seen.setdefault(said, moment) > ABANDONED:
+                log.warning("claim_abandoned", claim=said)
+                self._connection.update(books.withdraw(said))
+        time.sleep(random.uniform(0.005, 0.05))  # noqa: S311 - so that two do not meet again and again
+
+    def _withdraw(self, claim: Claim) -> None:
+        try:
+            self._connection.update(books.withdraw(f"{claim.name} {claim.beat}"))
+        except StoreUnavailable as error:
+            log.warning("claim_left_behind", detail=str(error), seconds=ABANDONED)
+
+    def renew(self, claim: Claim) -> None:
+        """Show that this writer lives, in a piece of work that takes long."""
+        self._connection.update(books.renew(claim.name, claim.beat))
+        claim.beat += 1
+
+    def commit(self, claim: Claim, steps: list[str]) -> None:
+        """Run the operations of one write and end the claim: one transaction, or what can be done again after a crash."""
+        fence, release = books.fence(claim.name), books.release(claim.name, claim.beat)
+        if Capability.ISOLATION not in self._connection.engine.lacks:
+            self._connection.update(";\n".join([fence, *steps, release]))
+        else:
+            noted = [books.forgotten(), *books.written_down(steps)]
+            self._run([fence, *noted, *steps, *books.struck_out(len(steps)), release])
+        claim.ended = True
+
+    def redo(self, claim: Claim) -> None:
+        """Run the operations that a writer had written down and did not finish."""
+        steps = books.steps(querying.rows(self._connection, books.STEPS))
+        self._run([*steps, *books.struck_out(len(steps))])
+        log.warning("write_redone", operations=len(steps), claim=claim.name)
+
+    def _run(self, operations: list[str]) -> None:
+        """Run operations in order, as many in one request as fit."""
+        for start in range(0, len(operations), _TOGETHER):
+            self._connection.update(";\n".join(operations[start : start + _TOGETHER]))

@@ -1,0 +1,226 @@
+"""The pages in a real Chromium, as people use them: by keyboard, narrow and wide, light and dark, over a real Prometheus.
+
+Debian's package is ``chromium``. Pictures of every page are kept where the variable ``PICTURES`` names a directory.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import httpx
+import pytest
+
+from drumlin.api.demo import history, prometheus, sample
+from tests import javascript_packages
+from tests.browser import BINARY, Browser, browsing
+from tests.service.conftest import NS, Service, serving, until_ready
+
+pytestmark = [
+    pytest.mark.skipif(BINARY is None and os.environ.get("CI") != "true", reason="apt-get install chromium"),
+    pytest.mark.timeout(420),
+]
+DAYS = 8
+CHECKOUT = "sample/payments/deployment/checkout"
+NODE = "sample/-/node/edge-a-1"
+RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
+PAGES = (
+    "/",
+    "/search?q=checkout",
+    f"/doc/{CHECKOUT}",
+    f"/doc/{NODE}",
+    "/doc/cluster/sample",
+    f"/history?entity={CHECKOUT}&metric=cpu_usage&last=7d",
+    "/sparql",
+    f"/queries/runs-on-node?node={NODE}",
+    "/changes",
+    "/datasources",
+    "/alerts",
+    "/about",
+    "/docs",
+    "/ns",
+    "/doc/sample/payments/deployment/none",
+)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of the sample cluster with a Prometheus that holds generated history."""
+    home = tmp_path_factory.mktemp("browser")
+    data = home / "prometheus"
+    data.mkdir()
+    end = int(time.time()) // history.STEP * history.STEP
+    history.write_history(home / "history.om", start=end - DAYS * 86_400, end=end)
+    prometheus.backfill(home / "history.om", data)
+    sample.write_sample(home / "cluster", days=DAYS, now=datetime.now(UTC))
+    with prometheus.start_prometheus(data) as server:
+        config = home / "drumlin.toml"
+        config.write_text(
+            f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{server.url}"\nscrape_interval = "{history.STEP}s"\n'
+        )
+        options = ("--store", str(home / "store"), "--source", f"dump:{home / 'cluster'}", "--config", str(config))
+        with serving(*options, cluster=sample.CLUSTER) as running:
+            until_ready(running)
+            yield running
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests of the module."""
+    with browsing(tmp_path_factory.mktemp("profile")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _anew(browser: Browser) -> None:
+    """Start each test with nothing noted."""
+    browser.requests.clear()
+    browser.errors.clear()
+
+
+def _clean(browser: Browser, service: Service) -> None:
+    """Assert that nothing was asked of another host, and that no error was in the console."""
+    hosts = {urlsplit(each).netloc for each in browser.requests if each.startswith("http")}
+    assert hosts <= {urlsplit(service.url).netloc}
+    refused = [each for each in browser.errors if "status of 4" not in each and "status of 5" not in each]
+    assert refused == []
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    """The accessibility engine, as one script."""
+    javascript_packages.install()
+    return (javascript_packages.FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_accessible_narrow_and_wide_light_and_dark(
+    browser: Browser, shown: Service, axe: str, path: str
+) -> None:
+    """Nothing is cut off to the side, axe finds nothing against WCAG 2.2 AA, no host but ours is asked, nothing fails."""
+    kept = os.environ.get("PICTURES")
+    for width, dark in ((360, False), (1280, True)):
+        browser.open(shown.url + path, width=width, dark=dark)
+        assert browser.run("document.querySelectorAll('h1').length") == 1
+        assert browser.run("document.documentElement.scrollWidth") <= width
+        browser.run("document.querySelectorAll('[data-src]').forEach(each => each.scrollIntoView())")
+        browser.until("!document.querySelector('[aria-busy]')")
+        if kept:
+            name = quote(path, safe="")[:60]
+            browser.picture(Path(kept) / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+        browser.run(axe)
+        found = browser.run(f"axe.run({{runOnly: {RULES}}}).then(found => found.violations)")
+        said = [
+            (each["id"], each["nodes"][0]["html"][:160], each["nodes"][0]["failureSummary"][:200]) for each in found
+        ]
+        assert said == [], (width, said)
+    _clean(browser, shown)
+
+
+def test_a_workload_is_found_and_its_query_of_last_week_copied(browser: Browser, shown: Service) -> None:
+    """By keyboard alone: search, open, look at seven days of CPU, copy the exact query."""
+    browser.open(f"{shown.url}/")
+    browser.press("/")
+    browser.until("document.activeElement.id === 'find'")
+    browser.type("checkout")
+    browser.press("Enter")
+    browser.until("location.pathname === '/search' && document.readyState === 'complete'")
+    browser.follow(f"at.href && at.href.endsWith('/doc/{CHECKOUT}')")
+    card = "document.querySelector('[data-src*=\"metric=cpu_usage\"]')"
+    browser.run(f"{card}.scrollIntoView()")
+    browser.until(f"{card}.querySelector('svg.chart')")
+    browser.tab_to("at.textContent === '7d' && at.dataset.part && at.dataset.part.includes('cpu_usage')")
+    browser.press("Enter")
+    browser.until(f"{card}.querySelector('svg.chart') && {card}.querySelector('[aria-current]')?.textContent === '7d'")
+    query = browser.run(f"{card}.querySelector('pre').textContent")
+    assert "container_cpu_usage_seconds_total" in query
+    browser.run("navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve() }")
+    browser.run(f"{card}.querySelector('summary').focus()")
+    browser.press("Enter")
+    browser.tab_to("at.dataset.copy && at.dataset.copy.startsWith('q-cpu_usage') && !at.dataset.copy.endsWith('curl')")
+    browser.press("Enter")
+    browser.until("window.copied")
+    assert browser.run("window.copied") == query
+    asked = [each for each in browser.requests if "/history.html" in each and "cpu_usage" in each]
+    assert [each for each in asked if "last=7d" in each]
+    _clean(browser, shown)
+
+
+def test_what_ran_on_a_node_is_asked_by_keyboard(browser: Browser, shown: Service) -> None:
+    """Which pods ran there: from the first page to a saved question, its form, and a pod of its answer."""
+    browser.open(f"{shown.url}/")
+    browser.follow("at.href && at.href.endsWith('/queries/runs-on-node')")
+    browser.tab_to("at.name === 'node'")
+    browser.type(NODE)
+    browser.press("Enter")
+    browser.until("document.querySelector('table[data-sortable] tbody tr')")
+    assert browser.run("document.querySelectorAll('table[data-sortable] tbody tr').length") >= 3
+    browser.follow("at.href && at.href.includes('/pod/')")
+    browser.until("document.querySelector('h1')")
+    _clean(browser, shown)
+
+
+def test_why_a_job_failed_is_seen_on_its_page(browser: Browser, shown: Service) -> None:
+    """What needs attention leads to the job; its page says that it failed, and how its run ended."""
+    job = f"{'https://kg.example'}/id/sample/payments/job/settle"
+    run = f"{job}/run/7c8d0f2e-0000-4000-8000-000000000001"
+    document = f"""@prefix d: <{NS}> . @prefix prov: <http://www.w3.org/ns/prov#> .
+        <{job}> a d:Job ; d:name "settle" ; d:namespace "payments" ; d:phase d:Failed ;
+          d:cluster <https://kg.example/id/cluster/sample> ; d:domain <https://kg.example/id/domain/local> .
+        <{run}> a d:Run ; d:runOf <{job}> ; d:outcome d:OOMKilled ;
+          prov:startedAtTime "2026-11-28T10:00:00Z"^^<http://www.w3.org/2001/XMLSchema#dateTime> ;
+          prov:endedAtTime "2026-11-28T10:05:00Z"^^<http://www.w3.org/2001/XMLSchema#dateTime> ."""
+    answer = httpx.put(
+        f"{shown.url}/subgraph/{job.partition('/id/')[2]}", content=document, headers={"Content-Type": "text/turtle"}
+    )
+    assert answer.status_code == 201, answer.text
+    browser.open(f"{shown.url}/")
+    browser.follow("at.href && at.href.endsWith('/job/settle')")
+    text = browser.run("document.querySelector('main').innerText")
+    assert "Failed" in text
+    assert "OOMKilled" in text
+    assert "5 min" in text
+
+
+def test_a_query_is_written_corrected_and_downloaded(browser: Browser, shown: Service) -> None:
+    """A typo finds nothing and is named; corrected, the result is a table, and its download is a link."""
+    browser.open(f"{shown.url}/sparql")
+    browser.tab_to("at.id === 'query'")
+    browser.run("document.activeElement.select()")
+    browser.type(f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deploymnt ; :name ?n }}")
+    browser.press("Enter", control=True)
+    browser.until("document.body.innerText.includes('Did you mean :Deployment?')")
+    browser.tab_to("at.id === 'query'")
+    browser.run("document.activeElement.select()")
+    browser.type(f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deployment ; :name ?n }}")
+    browser.press("Enter", control=True)
+    browser.until("document.querySelectorAll('table[data-sortable] tbody tr').length === 10")
+    browser.tab_to("at.textContent === 'n' && at.tagName === 'BUTTON'")
+    browser.press("Enter")
+    first = "document.querySelector('table[data-sortable] tbody tr').innerText"
+    names = browser.run(
+        "[...document.querySelectorAll('table[data-sortable] tbody tr')].map(row => row.cells[1].innerText)"
+    )
+    assert names == sorted(names), first
+    browser.run("history.replaceState(null, '', location.href)")
+    browser.tab_to("at.textContent === 'CSV'", most=300)
+    address = browser.run("document.activeElement.href")
+    assert httpx.get(address).text.splitlines()[0] == "x,n"
+    _clean(browser, shown)
+
+
+def test_parts_come_when_they_are_in_view_and_a_few_at_a_time(browser: Browser, shown: Service) -> None:
+    """Nothing of a Prometheus is asked for before the reader gets there."""
+    browser.call("Emulation.setDeviceMetricsOverride", width=1280, height=200, deviceScaleFactor=1, mobile=False)
+    browser.call("Page.navigate", url=f"{shown.url}/doc/{NODE}")
+    browser.until("document.readyState === 'complete'")
+    browser.run("new Promise(done => setTimeout(done, 500))")
+    assert not [each for each in browser.requests if "history.html" in each]
+    browser.run("document.querySelector('[data-src*=\"history.html\"]').scrollIntoView()")
+    browser.wait(
+        lambda: any("history.html" in each for each in browser.requests if browser.run("1")), "a part was fetched"
+    )

@@ -1,0 +1,193 @@
+"""Shares of the readers: long queries and heavy clients leave one to others."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumlin.kg.store.delta import Delta
+from drumlin.kg.store.query_workers.pool import HEAVY, LONG, LONG_OF_HEAVY, Pool, Pools, Promise
+
+HOSTILE = ("a", "b", "c")
+
+
+class Reader:
+    """Stands for a process: what a pool knows of it."""
+
+    def __init__(self) -> None:
+        self.generation, self.visible, self.replayed, self.fate = 0, None, 0, ""
+        self.began: float | None = None
+        self.client, self.long, self.reniced, self.spoke = "", False, False, True
+        self.reap = self.bury = print
+
+    def begin(self, *_: object) -> None:
+        """Begin a query."""
+        self.began, self.long, self.spoke = time.monotonic(), False, False
+
+    def kill(self, fate: str) -> None:
+        """Note why it ended."""
+        self.fate = fate
+
+
+class Desk:
+    """The pools of ``count`` readers that are all there, and the readers that they asked to have started."""
+
+    def __init__(self, count: int) -> None:
+        self.started: list[Pool] = []
+        self.pools = Pools(0, count, self.started.append, lambda _: None)
+        self.pool: Any = self.pools.common
+        self.pool.idle = [Reader() for _ in range(count)]
+        self.pool.readers = set(self.pool.idle)
+
+    def ask(self, who: str, *, long: bool = False) -> Any:
+        """Return a reader for a client, None when it must wait."""
+        return self.pools.idle(self.pool, 0, 9.0, who, long=long)
+
+    def end(self, reader: Any) -> None:
+        """Let the query of a reader end."""
+        reader.began, reader.long, reader.spoke = None, False, True
+        self.pools.offer(self.pool, reader)
+
+    def wait(self, who: str) -> Promise:
+        """Let a client wait for a reader."""
+        promise = Promise(0, 9.0, who, long=False)
+        self.pool.waiting.put(who, promise)
+        return promise
+
+
+def desk(count: int, *heavy: str) -> Desk:
+    """Return readers, of which some clients have used much, and another one a little."""
+    made = Desk(count)
+    for who in heavy:
+        made.pools.usage.charge(who, 100 * HEAVY)
+    made.pools.usage.charge("good", 0.01)
+    return made
+
+
+@given(st.integers(2, 5), st.lists(st.tuples(st.sampled_from(HOSTILE), st.booleans(), st.booleans()), max_size=30))
+def test_a_client_that_has_used_little_never_waits_for_heavy_ones(
+    count: int, actions: list[tuple[str, bool, bool]]
+) -> None:
+    """Whatever heavy clients ask and however their queries end, together they leave a reader, and make use of all others."""
+    shared = desk(count, *HOSTILE)
+    held: list[Any] = []
+    for who, long, ends in actions:
+        if ends and held:
+            shared.end(held.pop())
+        elif (reader := shared.ask(who, long=long)) is not None:
+            held.append(reader)
+        good = shared.ask("good")
+        assert good is not None
+        shared.end(good)
+    while (reader := shared.ask("a")) is not None:
+        held.append(reader)
+    assert len(held) == count - 1
+
+
+def test_a_heavy_client_that_waits_gets_its_share_and_no_more() -> None:
+    """A reader that is free is kept when heavy clients have the others, and lent to the one that waits when it has not."""
+    shared = desk(3, "a", "b")
+    held = [shared.ask("a"), shared.ask("b")]
+    waiting = shared.wait("a")
+    shared.end(shared.ask("good"))
+    assert not waiting.done()
+    shared.end(held[0])
+    assert waiting.result(0) is held[0]
+    assert shared.ask("good") is not None
+
+
+def test_a_client_that_is_alone_has_all_readers() -> None:
+    """Nothing is kept for clients that are not there, however much one uses."""
+    alone = Desk(3)
+    alone.pools.usage.charge("a", 100 * HEAVY)
+    assert None not in [alone.ask("a") for _ in range(3)]
+
+
+def test_no_client_takes_all_readers_from_another() -> None:
+    """Not even one that has used nothing so far: what its first queries take nobody knows."""
+    shared = desk(3)
+    assert None not in [shared.ask("new") for _ in range(2)]
+    assert shared.ask("new") is None
+    assert shared.ask("good") is not None
+
+
+def test_the_only_reader_that_is_open_is_lent_once() -> None:
+    """While others start, a heavy client that has none gets the one that is there, and no client a second."""
+    shared = desk(3, "a")
+    for reader in shared.pool.idle[1:]:
+        reader.spoke = False
+    del shared.pool.idle[1:]
+    reader = shared.ask("a")
+    assert reader is not None
+    shared.end(reader)
+    shared.pool.idle.append(Reader())
+    shared.pool.readers |= set(shared.pool.idle)
+    assert shared.ask("a") is not None
+    assert shared.ask("a") is None
+
+
+def test_a_heavy_client_stands_in_no_line_of_the_reader_that_is_kept() -> None:
+    """Behind the query of another client there is no place for it once it has its share; behind its own there is."""
+    shared = desk(3, "a")
+    own = [shared.ask("a"), shared.ask("a")]
+    other = shared.ask("good")
+    assert not shared.pools.join(other, 1000, "a")
+    assert shared.pools.join(own[0], 1000, "a")
+    assert shared.pools.join(own[0], 1000, "good")
+
+
+def test_the_newest_query_of_the_heaviest_client_gives_way() -> None:
+    """Not that of the client that has used little, though it came last; and a heavy one's counts as long much sooner."""
+    shared = desk(3, "a")
+    now = time.monotonic()
+    old, new = shared.ask("a"), shared.ask("a")
+    long = shared.ask("good")
+    long.began, old.began, new.began = now - 2 * LONG, now - 3 * LONG_OF_HEAVY, now - 2 * LONG_OF_HEAVY
+    shared.pools.give_way(shared.pool, now)
+    assert [each.fate for each in (old, new, long)] == ["", "gave way", ""]
+    assert shared.started == [shared.pool]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_one_reader_more_answers_while_all_send_results(*, waits: bool) -> None:
+    """Results that have begun are not ended: who waits gets a reader beyond the number, which ends when it is idle."""
+    shared = desk(2)
+    for who in ("x", "y"):
+        reader = shared.ask(who)
+        reader.began, reader.spoke = time.monotonic() - 2 * LONG, True
+    promise = shared.wait("good") if waits else None
+    for _ in range(2):
+        shared.pools.give_way(shared.pool, time.monotonic())
+    assert len(shared.started) == waits
+    if promise is not None:
+        more: Any = Reader()
+        shared.pool.readers.add(more)
+        shared.pool.starting -= 1
+        shared.pools.offer(shared.pool, more)
+        assert promise.result(0) is more
+        shared.end(more)
+        assert more.fate == "resting"
+        successor: Any = Reader()
+        shared.pool.readers.add(successor)
+        shared.pool.worn.add(reader)
+        shared.pools.offer(shared.pool, successor)
+        assert not successor.fate
+        shared.pools.forget(shared.pool, reader, "worn")
+        assert len(shared.pool.readers) == 2
+
+
+def test_the_readers_come_back_before_a_query_waits_for_one() -> None:
+    """When all that are left work on what takes long, the others are started though nobody waits."""
+    shared = desk(3, "a")
+    del shared.pool.idle[1:]
+    shared.pool.readers, shared.pool.size = set(shared.pool.idle), 1
+    shared.pools.follow(Delta(1, "INSERT DATA {}", (), bulk=False))
+    reader = shared.ask("a")
+    shared.pools.give_way(shared.pool, reader.began + LONG_OF_HEAVY / 2)
+    assert not shared.started
+    shared.pools.give_way(shared.pool, reader.began + LONG_OF_HEAVY * 2)
+    assert len(shared.started) == 2
