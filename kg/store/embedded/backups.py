@@ -22,7 +22,7 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.syntax import digest
 from drumlin.kg.store.embedded.change_log import give_new_id
 from drumlin.kg.store.embedded.consistency import check
-from drumlin.kg.store.embedded.engine import HELD
+from drumlin.kg.store.embedded.engine_folder import HELD
 from drumlin.kg.store.embedded.opening import LOG, QUADS
 from drumlin.kg.store.embedded.store import UNFINISHED, EmbeddedStore
 from drumlin.kg.store.embedded.wal import is_full, unavailable

@@ -53,6 +53,7 @@ WHERE generation > (SELECT generation FROM settled) ORDER BY generation
 _SELECT_NEWEST = """
 SELECT generation, graph, owner, before, after, at, crc FROM log WHERE generation <= ? ORDER BY generation DESC LIMIT ?
 """
+_SELECT_CHANGED = "SELECT DISTINCT graph FROM log WHERE generation > ? ORDER BY graph"
 _SELECT_PACKED = f"{_WITH_TEXT} WHERE graph > ? ORDER BY graph LIMIT ?"
 
 
@@ -74,6 +75,11 @@ class LogReader:
         """Open the file; a log that was removed is not begun anew, unless ``mode`` is ``rwc``."""
         path = f"file:{quote(str(self._path))}?mode={mode}"
         return sqlite3.connect(path, uri=True, isolation_level=None, check_same_thread=False)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
 
     @property
     def store_id(self) -> str:
@@ -111,6 +117,10 @@ class LogReader:
     def newest(self, until: int, limit: int) -> list[LogEntry]:
         """Return the last ``limit`` changes up to the generation ``until``, newest first."""
         return [log_entry(row) for row in self._read(_SELECT_NEWEST, (until, limit))]
+
+    def changed(self, since: int) -> list[str]:
+        """Return the graphs with changes of generations greater than ``since``, those that are gone too."""
+        return [graph for (graph,) in self._read(_SELECT_CHANGED, (since,))]
 
     def settled(self) -> int:
         """Return the generation up to which the engine is known to hold everything."""
@@ -200,6 +210,18 @@ class LogReader:
             elif connection:
                 connection.close()
             self._returned.notify_all()
+
+    @contextmanager
+    def still(self) -> Iterator[LogReader]:
+        """Have the log as it is now, whatever is written later: for one thread, and for a moment, since the file grows meanwhile."""
+        reader = LogReader(self._path)
+        try:
+            with self._translated("read"):
+                reader._first.execute("BEGIN")
+                reader._first.execute("SELECT generation FROM settled").fetchone()
+            yield reader
+        finally:
+            reader.close()
 
     def frozen(self) -> sqlite3.Connection:
         """Return a connection that sees the log as it is now, whatever is written later."""

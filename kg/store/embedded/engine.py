@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
@@ -22,32 +23,43 @@ from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.delta import New
 from drumlin.kg.store.embedded.bulk_load_pipe import piped
+from drumlin.kg.store.embedded.engine_folder import HELD, put_in_place
 from drumlin.kg.store.embedded.marks import MarkFile, StoreMark, read_mark
 from drumlin.kg.store.embedded.wal import Wal, unavailable
 
-HELD = "held"
-"""Name of the mark among RocksDB's files, which leaves alone what it does not know."""
 ANEW = "stop the service and have quads/ built anew from the change log: drumlin repair STORE"
 """What to do about damage to the engine's files that a start does not find."""
 _LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
+_PATIENCE = 0.5  # seconds that work under way is given to end before the engine is replaced; new work waits meanwhile
 
 
 class EmbeddedEngine:
     """The quads in ``folder``, which follow the change log of the store with the id ``store``.
 
+    Any thread may use it while one writes; another engine may take its place (``replace``), which nobody who uses it notices.
     Raises ``StoreFull``, ``StoreDamaged`` and ``StoreUnavailable``; ``InvalidDocument`` for text that is not legal.
     """
 
     def __init__(self, folder: Path, store: str = "") -> None:
         self.folder = folder
         self.failed = False
+        self._store_id = store
         self._wal = Wal(folder)
+        self._gate = threading.Condition()
+        self._users = 0
+        self._replacing = False
+        self._opened: ox.Store | None = None
         with translated("opened"):
             try:
-                self._opened: ox.Store | None = ox.Store(str(folder))
+                self._open()
             except RuntimeError as error:  # whatever it is, these are not the files of an engine of this version
                 raise StoreDamaged(f"{folder} cannot be opened: {error}", hint=ANEW) from error
-            self._mark = MarkFile(folder / HELD, store)
+
+    def _open(self) -> None:
+        self._opened = ox.Store(str(self.folder))
+        self._mark = MarkFile(self.folder / HELD, self._store_id)
+        self._wal.forget()
+        self.failed = False
 
     @property
     def store(self) -> ox.Store:
@@ -55,6 +67,21 @@ class EmbeddedEngine:
         if self._opened is None:
             raise StoreUnavailable("the store is closed" + (": its disk failed" if self.failed else ""))
         return self._opened
+
+    @contextmanager
+    def using(self) -> Iterator[ox.Store]:
+        """Have the open engine for work that is not cut off when another engine takes its place. Raises as ``store`` does."""
+        with self._gate:
+            self._gate.wait_for(lambda: not self._replacing)
+            found = self.store
+            self._users += 1
+        try:
+            yield found
+        finally:
+            del found
+            with self._gate:
+                self._users -= 1
+                self._gate.notify_all()
 
     @property
     def wal_bytes(self) -> int:
@@ -70,13 +97,13 @@ class EmbeddedEngine:
     # -- writing ------------------------------------------------------------------------------------------------------
     def update(self, text: str) -> None:
         """Run a ground update as one transaction; ``sync`` makes it durable."""
-        with self._writing():
-            blank_nodes.replay(self.store, text)
+        with self._writing() as store:
+            blank_nodes.replay(store, text)
 
     def load(self, new: Sequence[New]) -> None:
         """Bulk-load new graphs: at once as tables of their own, durable and visible when this returns."""
-        with self._writing(), piped(each.nquads() for each in new) as path:
-            self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
+        with self._writing() as store, piped(each.nquads() for each in new) as path:
+            store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
@@ -85,14 +112,14 @@ class EmbeddedEngine:
 
     def flush(self) -> None:
         """Write the memory out as tables, so that the log begins anew."""
-        with self._writing():
-            self.store.flush()
+        with self._writing() as store:
+            store.flush()
             self._wal.forget()  # its files are gone, so it is small again
 
     def optimize(self) -> None:
         """Merge the tables: about a second for a million quads; others read and write meanwhile."""
-        with self._writing():
-            self.store.optimize()
+        with self._writing() as store:
+            store.optimize()
 
     def hold(self, generation: int) -> None:
         """Note durably that it holds all of the change log up to a generation."""
@@ -100,10 +127,10 @@ class EmbeddedEngine:
             self._mark.write(generation, durable=True)
 
     @contextmanager
-    def _writing(self, what: str = "written") -> Iterator[None]:
+    def _writing(self, what: str = "written") -> Iterator[ox.Store]:
         try:
-            with translated(what):
-                yield
+            with translated(what), self.using() as store:
+                yield store
         except StoreUnavailable:
             self.failed = True
             raise
@@ -111,32 +138,32 @@ class EmbeddedEngine:
     # -- reading ------------------------------------------------------------------------------------------------------
     def lines(self, graph: str) -> Lines:
         """Return what a graph holds (nothing when it does not exist)."""
-        with translated("read"):
-            return lines_of(self.store, graph)
+        with translated("read"), self.using() as store:
+            return lines_of(store, graph)
 
     def digest(self, graph: str) -> str | None:
         """Return the digest of a graph, None when it does not exist."""
-        with translated("read"):
-            return digest(lines_of(self.store, graph)) if self.store.contains_named_graph(ox.NamedNode(graph)) else None
+        with translated("read"), self.using() as store:
+            return digest(lines_of(store, graph)) if store.contains_named_graph(ox.NamedNode(graph)) else None
 
     def names(self) -> tuple[int, int]:
         """Return the number of graphs, and the sum of the hashes of their names: 0.15 s for 30,000."""
         graphs = names = 0
-        with translated("read"):
-            for each in self.store.named_graphs():
+        with translated("read"), self.using() as store:
+            for each in store.named_graphs():
                 graphs += 1
                 names += hash(each.value)
         return graphs, names
 
     def quads(self) -> int:
         """Count the quads: 0.2 s for a million."""
-        with translated("read"):
-            return len(self.store)
+        with translated("read"), self.using() as store:
+            return len(store)
 
     def backup(self, folder: Path) -> None:
         """Make ``folder`` a copy (hard links where it is on the same file system); others read and write meanwhile."""
-        with self._writing("copied"):  # what is in memory is written out first
-            self.store.backup(str(folder))
+        with self._writing("copied") as store:  # what is in memory is written out first
+            store.backup(str(folder))
 
     # -- life ---------------------------------------------------------------------------------------------------------
     def reopen(self) -> None:
@@ -144,18 +171,40 @@ class EmbeddedEngine:
         if self._opened is not None:
             with translated("written"):
                 self._make_sure_of_room()
-        self._opened = None
+        self._let_go()
+        self._open_again()
+
+    def replace(self) -> bool:
+        """Have the engine that was built beside this one, which nobody may have open, take its place (``kg.store.embedded.engine_folder``).
+
+        Returns False, and leaves all as it is, when work under way does not end soon. When it raises, this one counts as failed:
+        ``reopen`` opens what is in its place then.
+        """
+        with self._gate:
+            self._replacing = True
+            try:
+                if not self._gate.wait_for(lambda: not self._users, _PATIENCE):
+                    return False
+                self._let_go()
+                self.failed = True  # until it is open again
+                with translated("replaced"):
+                    put_in_place(self.folder)
+                self._open_again()
+            finally:
+                self._replacing = False
+                self._gate.notify_all()
+        return True
+
+    def _open_again(self) -> None:
         deadline = time.monotonic() + _LETTING_GO
         while self._opened is None:
             try:
                 with translated("opened"):
-                    self._opened = ox.Store(str(self.folder))
-            except StoreUnavailable:  # a running read still holds it
+                    self._open()
+            except StoreUnavailable:  # a read that is about to end still holds it
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
-        self._wal.forget()
-        self.failed = False
 
     def _make_sure_of_room(self) -> None:
         """Reserve, for a moment, what opening will write: the log's content as tables, and a new log."""
@@ -164,6 +213,9 @@ class EmbeddedEngine:
 
     def close(self) -> None:
         """Let go of the engine."""
+        self._let_go()
+
+    def _let_go(self) -> None:
         self._opened = None
         self._wal.close()
         self._mark.close()

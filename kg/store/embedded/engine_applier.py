@@ -16,7 +16,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 
@@ -76,6 +77,8 @@ class EngineApplier:
     def __init__(self, engine: EmbeddedEngine, applied: int) -> None:
         self.applied = applied
         """The generation up to which the engine holds everything, durably."""
+        self.building_from: int | None = None
+        """The generation from which on another engine, which is being built, needs the log."""
         self._engine = engine
         self._moved = threading.Condition()
         self._pending: deque[Pending] = deque()
@@ -86,6 +89,7 @@ class EngineApplier:
         self._again = False
         self._held_back = False  # a batch could not be applied with those before it, and is next
         self._closed = False
+        self._applying = threading.Lock()
         self._loaded = 0
         self._loaded_at = 0.0
         self._tidying: threading.Thread | None = None
@@ -97,9 +101,16 @@ class EngineApplier:
         """How many statements wait to be applied."""
         return self._statements
 
+    @property
+    def settled(self) -> int:
+        """The generation up to which no engine needs the log."""
+        return self.applied if self.building_from is None else min(self.applied, self.building_from)
+
     def give(self, batch: Pending) -> None:
         """Have a batch applied that the log holds, after those given before."""
         with self._moved:
+            if batch.generation <= self.applied:  # another engine, which has it from the log, has taken the place
+                return
             self._pending.append(batch)
             self._statements += batch.statements
             if len(self._pending) == 1 or batch.rest or self._statements > ROOM * _ENOUGH:
@@ -134,6 +145,18 @@ class EngineApplier:
         finally:
             self._reaching.remove(generation)
 
+    @contextmanager
+    def paused(self) -> Iterator[Callable[[int], None]]:
+        """Have nothing applied meanwhile: another engine may take the place. Yields what notes the generation that it holds."""
+        with self._applying:
+            yield self._replaced
+
+    def _replaced(self, generation: int) -> None:
+        with self._moved:
+            self._done([each for each in self._pending if each.generation <= generation])
+            self.applied = max(self.applied, generation)
+            self._moved.notify_all()
+
     def _wait(self, true: Callable[[], bool]) -> None:
         with self._moved:
             if self._error or self._engine.failed:
@@ -158,25 +181,31 @@ class EngineApplier:
 
     # -- the thread ---------------------------------------------------------------------------------------------------
     def _run(self) -> None:
-        while (taken := self._next()) is not None:
-            error: StoreUnavailable | None = None
-            try:
-                self._apply_or_again(taken)
-            except StoreUnavailable as failure:
-                error = failure
-                log.warning("engine_behind", error=str(error), statements=self._statements)
-            except Exception as failure:  # the thread must outlive it; callers that need the engine get the error
-                log.exception("engine_refused", generation=taken[-1].generation if taken else None)
-                error = StoreUnavailable(f"the engine does not take what the change log holds: {failure}")
-            with self._moved:
-                self._error, self._again = error, False
-                if error is None:
-                    self._done(taken)
-                self._moved.notify_all()
+        while self._wait_for_work():
+            with self._applying:
+                self._apply_next()
             try:
                 self._tidy_when_due()
             except Exception:  # the files are put in shape after a later batch
                 log.exception("tidying_failed")
+
+    def _apply_next(self) -> None:
+        with self._moved:
+            taken = self._as_one()
+        error: StoreUnavailable | None = None
+        try:
+            self._apply_or_again(taken)
+        except StoreUnavailable as failure:
+            error = failure
+            log.warning("engine_behind", error=str(error), statements=self._statements)
+        except Exception as failure:  # the thread must outlive it; callers that need the engine get the error
+            log.exception("engine_refused", generation=taken[-1].generation if taken else None)
+            error = StoreUnavailable(f"the engine does not take what the change log holds: {failure}")
+        with self._moved:
+            self._error, self._again = error, False
+            if error is None:
+                self._done(taken)
+            self._moved.notify_all()
 
     def _died(self, error: BaseException) -> None:
         """Refuse writes, and reads that need the engine, from now on: nothing is applied any more."""
@@ -188,18 +217,18 @@ class EngineApplier:
             self._closed = True
             self._moved.notify_all()
 
-    def _next(self) -> list[Pending] | None:
-        """Wait for something to do: batches that may be applied as one; none to open a failed engine or to tidy; None to end."""
+    def _wait_for_work(self) -> bool:
+        """Wait for something to do: batches to apply, a failed engine to open, files to tidy; False to end."""
         with self._moved:
             to_tidy = self._loaded >= _OPTIMIZE_AFTER and not self._error
             if not self._moved.wait_for(self._asked_for, _QUIET if to_tidy else None):
-                return []
+                return True
             if self._closed and (self._error or not self._pending):
-                return None
+                return False
             if not (self._again or self._held_back):
                 self._moved.wait_for(self._urgent, SOON)
                 self._moved.wait_for(lambda: self._urgent() or any(each.rest for each in self._pending), LINGER)
-            return self._as_one()
+            return True
 
     def _as_one(self) -> list[Pending]:
         """Return the pending batches that may be applied as one: updates in order, and what is loaded before them may be loaded first."""

@@ -50,9 +50,10 @@ class MarkFile:
             os.fdatasync(self._file)
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, once."""
+        file, self._file = self._file, -1
         with suppress(OSError):
-            os.close(self._file)
+            os.close(file)
 
 
 def _check(mark: StoreMark) -> str:

@@ -18,10 +18,11 @@ import structlog
 from drumlin.kg.disk import sync
 from drumlin.kg.errors import RESTORE, StoreDamaged
 from drumlin.kg.store.embedded.change_log import ChangeLog
-from drumlin.kg.store.embedded.engine import HELD, EmbeddedEngine, held_by
+from drumlin.kg.store.embedded.engine import EmbeddedEngine, held_by
+from drumlin.kg.store.embedded.engine_folder import HELD, restore
 from drumlin.kg.store.embedded.inspection import LogInspection, has_names, prove, prove_history
 from drumlin.kg.store.embedded.marks import MarkFile, StoreMark, read_mark
-from drumlin.kg.store.embedded.rebuilding import Progress, clear, rebuild
+from drumlin.kg.store.embedded.rebuilding import Progress, rebuild
 from drumlin.kg.store.embedded.recovery import recover
 from drumlin.kg.store.embedded.wal import unavailable
 from drumlin.kg.store.graph_text import statements_of
@@ -56,7 +57,10 @@ def open_parts(directory: Path, progress: Progress | None) -> Opened:
 
     Raises ``StoreDamaged``, naming the file that is missing or wrong, and ``StoreUnavailable`` when the disk does.
     """
-    clear(directory / QUADS)
+    try:
+        restore(directory / QUADS)
+    except OSError as error:
+        raise unavailable(f"{directory / QUADS} cannot be put in place", error) from error
     held = held_by(directory / QUADS)
     proven = proven_log(directory, held)
     changes = ChangeLog(directory / LOG)

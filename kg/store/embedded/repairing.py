@@ -29,11 +29,12 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.syntax import digest_of, text_of
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.consistency import ConsistencyReport, check
-from drumlin.kg.store.embedded.engine import HELD, held_by, lines_of, translated
+from drumlin.kg.store.embedded.engine import held_by, lines_of, translated
+from drumlin.kg.store.embedded.engine_folder import HELD, restore
 from drumlin.kg.store.embedded.inspection import prove, prove_history
 from drumlin.kg.store.embedded.marks import StoreMark, read_mark
 from drumlin.kg.store.embedded.opening import BASE, LOG, QUADS, REPAIRED, WITNESS, is_store, proven_log
-from drumlin.kg.store.embedded.rebuilding import Progress, clear
+from drumlin.kg.store.embedded.rebuilding import Progress
 from drumlin.kg.store.embedded.salvage import OUTDATED, KeptGraph, LostGraph, Salvage
 from drumlin.kg.store.embedded.stand_in import why_unwritable
 from drumlin.kg.store.embedded.store import EmbeddedStore, claim
@@ -221,7 +222,7 @@ class _Repair:
     def derived(self) -> None:
         """Move aside what is made from the log, unless the engine is the only place of some graph."""
         self._move(*_INDEX_FILES)
-        clear(self._directory / QUADS)
+        restore(self._directory / QUADS)
         if prove(self._directory / LOG).statements is not None:
             self._move(QUADS)
 

@@ -31,7 +31,9 @@ from drumlin.kg.sparql.dataset import UNION, Dataset, Visible, choose
 from drumlin.kg.store import querying
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Delta
+from drumlin.kg.store.embedded import engine_folder
 from drumlin.kg.store.embedded.engine import translated
+from drumlin.kg.store.embedded.engine_renewal import EngineRenewal
 from drumlin.kg.store.embedded.graph_cache import Recent
 from drumlin.kg.store.embedded.opening import BASE, REPAIRED, is_store, open_parts
 from drumlin.kg.store.embedded.rebuilding import Progress, logged
@@ -54,7 +56,7 @@ from drumlin.kg.store.protocol import (
 )
 from drumlin.kg.store.query_workers.client import QueryExecutor
 from drumlin.kg.store.run_archive import RunArchive
-from drumlin.kg.store.streaming import ResultStream
+from drumlin.kg.store.streaming import ChunkWriter, ResultStream
 
 UNFINISHED = "unfinished"
 """Subdirectory of a store or backup whose making did not end."""
@@ -126,6 +128,7 @@ class EmbeddedStore:
             raise
         self._pruning = Pruning(self._changes, self._kept, self.observed)
         self._writer = Writer(opened, self._recent, self._clock, self._pruning, self.unwritable)
+        self._renewal = EngineRenewal(self._engine, self._changes, self._writer.applier)
         log.info("store_opened", directory=str(self.directory), generation=self.generation)
 
     @property
@@ -264,8 +267,8 @@ class EmbeddedStore:
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
         """Run one of our own SELECTs over the union of all graphs; a variable in ``values`` is in every row too."""
         self._applied()
-        with translated("read"):
-            return querying.look_up(self._engine.store, query, values or {})
+        with translated("read"), self._engine.using() as engine:
+            return querying.look_up(engine, query, values or {})
 
     def answer_through(self, asking: QueryExecutor) -> None:
         """Have callers' queries run by reader processes from now on; ``close`` ends them."""
@@ -292,9 +295,13 @@ class EmbeddedStore:
             )
             return asking.answer(question)
         generation = self._applied()
-        engine = self._engine.store
         chosen = choose(query, dataset, base, visible and self._listed(visible))
-        stream = ResultStream(querying.work(engine, chosen, media_type, base))
+
+        def run(writer: ChunkWriter) -> None:
+            with self._engine.using() as engine:
+                querying.work(engine, chosen, media_type, base)(writer)
+
+        stream = ResultStream(run)
         self._streams.add(stream)
         return Answer(media_type, stream, generation)
 
@@ -368,12 +375,16 @@ class EmbeddedStore:
             shutil.rmtree(self.files, ignore_errors=True)
 
     def optimize(self) -> None:
-        """Merge the engine's files: about a second for a million quads; others read and write meanwhile."""
+        """Merge the engine's files, about a second for a million quads, and build them anew where they have outgrown their graphs.
+
+        Others read and write meanwhile.
+        """
         if self.unwritable:
             raise self.unwritable.again()
         self._applied()
         self._engine.flush()
         self._engine.optimize()
+        self._renewal.renew()
 
     @property
     def wal_bytes(self) -> int:
@@ -387,7 +398,17 @@ class EmbeddedStore:
 
     def stored_bytes(self) -> int:
         """Size of the files of the quads and of the change log."""
-        return sum(map(_size, (*self._engine.folder.glob("*"), *self.files.glob("changes.sqlite*"))))
+        return self.engine_bytes + sum(map(_size, self.files.glob("changes.sqlite*")))
+
+    @property
+    def engine_bytes(self) -> int:
+        """Size of the engine's files."""
+        return engine_folder.size(self._engine.folder)
+
+    @property
+    def renewal(self) -> EngineRenewal:
+        """What builds the engine anew when its files have outgrown the graphs."""
+        return self._renewal
 
     def close(self) -> None:
         """Release the store, ending the queries that run; acknowledged writes are on disk already."""
@@ -397,6 +418,7 @@ class EmbeddedStore:
             self._closed = True
         if self._asking:
             self._asking.readers.close()
+        self._renewal.close()
         self._writer.close()
         for stream in list(self._streams):
             stream.close()

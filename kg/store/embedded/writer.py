@@ -291,7 +291,7 @@ class Writer:
     def _prune(self, written: int) -> None:
         """Shorten the change log a little; the next step tries again what fails."""
         try:
-            self._pruning.step(self.generation, self.applier.applied, written)
+            self._pruning.step(self.generation, self.applier.settled, written)
         except StoreUnavailable as error:
             log.warning("pruning_failed", error=str(error))
         except Exception:  # a fault in it, or in what it calls (``Pruning.needed``), must not end writing

@@ -1,0 +1,146 @@
+"""The engine built anew while the store is open, once its files have outgrown the graphs that it holds.
+
+The engine keeps every string that was ever written, and merging its files does not remove them: so ``quads/`` grows with the writes,
+however few graphs there are. A process of low priority builds another engine from the change log beside it
+(``kg.store.embedded.engine_builder``). What was written meanwhile is caught up with twice: first while the old engine goes on following
+the log, then, for some milliseconds, while it does not; then the new one takes its place. Until then nothing depends on it: a build
+that fails, or is killed, is removed.
+
+When: the files are looked at every few seconds. From ``SMALL`` bytes on, the process compares them with what the graphs need; when
+that is not much less, not again before they are twice as large. After a build the next one waits for ``REST`` times as long.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+
+import msgspec
+import structlog
+
+from drumlin.kg import processes
+from drumlin.kg.errors import DrumlinError, StoreUnavailable
+from drumlin.kg.store.embedded import engine_folder
+from drumlin.kg.store.embedded.change_log import ChangeLog
+from drumlin.kg.store.embedded.engine import EmbeddedEngine
+from drumlin.kg.store.embedded.engine_applier import EngineApplier
+from drumlin.kg.store.embedded.engine_builder import BuildOutcome
+from drumlin.kg.store.embedded.recovery import catch_up
+from drumlin.kg.threads import ServiceThread
+
+SMALL = 16 << 20
+"""Bytes up to which an engine is never built anew."""
+EVERY = 5.0
+"""Seconds between two looks at the files."""
+REST = 20
+"""How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
+_AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
+_PUTTING = 1.0  # seconds until it is tried again to put an engine in a place that is in use
+_TRIES = 60
+
+log = structlog.get_logger(__name__)
+
+
+class EngineRenewal:
+    """Watches the files of ``engine``, which follows ``changes`` by ``applier``, in a thread of its own, until ``close``.
+
+    ``renewed`` and ``failed`` count builds.
+    """
+
+    def __init__(self, engine: EmbeddedEngine, changes: ChangeLog, applier: EngineApplier) -> None:
+        self.renewed = self.failed = 0
+        self._engine, self._changes, self._applier = engine, changes, applier
+        self._large = SMALL  # bytes from which on the files are compared with the graphs
+        self._not_before = 0.0
+        self._one = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = ServiceThread(self._run, "renewal")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.wait(EVERY):
+            try:
+                if time.monotonic() >= self._not_before and engine_folder.size(self._engine.folder) >= self._large:
+                    self.renew()
+            except DrumlinError as error:
+                log.warning("engine_not_renewed", error=str(error), hint=error.hint)
+            except Exception:  # the store goes on with the engine that it has
+                log.exception("engine_not_renewed")
+
+    def renew(self) -> bool:
+        """Build the engine anew if it has outgrown its graphs, and return whether it had.
+
+        Raises ``StoreUnavailable`` when that fails: the engine is the one that it was then.
+        """
+        with self._one:
+            began, size = time.monotonic(), engine_folder.size(self._engine.folder)
+            self._applier.building_from = self._changes.last()
+            try:
+                outcome = self._built(size)
+                if outcome.generation is not None:
+                    self._put_in_place(outcome.generation)
+            except BaseException:
+                self.failed += not self._ending.is_set()
+                self._not_before = time.monotonic() + _AGAIN
+                raise
+            finally:
+                self._applier.building_from = None
+                engine_folder.clear(self._engine.folder)
+            now, seconds = engine_folder.size(self._engine.folder), time.monotonic() - began
+            self._large, self._not_before = max(SMALL, 2 * now), began + seconds * (REST + 1)
+            if outcome.generation is None:
+                return False
+            self.renewed += 1
+            processes.give_memory_back()
+            log.info("engine_renewed", bytes=now, before=size, needed=outcome.needed, seconds=round(seconds, 1))
+            return True
+
+    def _built(self, size: int) -> BuildOutcome:
+        """Have a process build; it ends with this thread, and when the store is closed."""
+        folder = engine_folder.built_beside(self._engine.folder)
+        process, channel = processes.start(
+            "drumlin.kg.store.embedded.engine_builder", str(folder), str(self._changes.path), str(size)
+        )
+        with process, channel:
+            said = b""
+            channel.settimeout(_PUTTING)
+            while True:
+                try:
+                    part = channel.recv(1 << 16)
+                except TimeoutError:
+                    if self._ending.is_set():
+                        process.kill()
+                    continue
+                if not part:
+                    break
+                said += part
+        if not said:
+            raise StoreUnavailable(f"the process that builds an engine ended with {process.returncode}")
+        outcome = msgspec.json.decode(said, type=BuildOutcome)
+        if outcome.error:
+            raise StoreUnavailable(f"quads/ cannot be built anew: {outcome.error}", hint="the engine is used as it is")
+        return outcome
+
+    def _put_in_place(self, generation: int) -> None:
+        """Bring what was built, which holds a generation, up to the log, and have it take the engine's place as soon as that is free."""
+        folder = engine_folder.built_beside(self._engine.folder)
+        for _ in range(_TRIES):
+            with closing(EmbeddedEngine(folder, self._changes.store_id)) as built:
+                generation = catch_up(built, self._changes, generation)
+                with self._applier.paused() as replaced:
+                    with self._changes.still() as still:
+                        generation = catch_up(built, still, generation)
+                    built.hold(generation)
+                    built.close()
+                    if self._engine.replace():
+                        replaced(generation)
+                        return
+            if self._ending.wait(_PUTTING):
+                raise StoreUnavailable("the store is closed")
+        raise StoreUnavailable("the engine cannot be replaced: a read of it does not end")
+
+    def close(self) -> None:
+        """End the thread, and the build that is under way."""
+        self._ending.set()
+        self._thread.join()
