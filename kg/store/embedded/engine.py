@@ -23,7 +23,7 @@ from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.delta import New
 from drumlin.kg.store.embedded.bulk_load_pipe import piped
-from drumlin.kg.store.embedded.engine_folder import HELD, put_in_place
+from drumlin.kg.store.embedded.engine_folder import HELD, put_in_place, restore
 from drumlin.kg.store.embedded.marks import MarkFile, StoreMark, read_mark
 from drumlin.kg.store.embedded.wal import Wal, unavailable
 
@@ -168,9 +168,10 @@ class EmbeddedEngine:
     # -- life ---------------------------------------------------------------------------------------------------------
     def reopen(self) -> None:
         """Open the engine again after a failure. Raises while there is no room, and stays readable then."""
-        if self._opened is not None:
-            with translated("written"):
+        with translated("written"):
+            if self._opened is not None:
                 self._make_sure_of_room()
+            restore(self.folder)  # else a new one would begin
         self._let_go()
         self._open_again()
 

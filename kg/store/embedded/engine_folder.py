@@ -44,28 +44,33 @@ def put_in_place(folder: Path) -> None:
 
 
 def restore(folder: Path) -> None:
-    """Put a whole engine in the place of ``folder`` where a killed process left none; remove what else it left. Raises ``OSError``."""
+    """Put a whole engine in the place of ``folder`` where two renames left none: only one was made. Raises ``OSError``."""
     built, replaced = built_beside(folder), _replaced(folder)
     if not folder.exists() and replaced.is_dir():
         (built if read_mark(built / HELD) else replaced).rename(folder)
-    clear(folder)
 
 
 def clear(folder: Path) -> None:
     """Remove what was built beside ``folder`` and did not take its place, and what it has replaced."""
-    for each in (built_beside(folder), _replaced(folder)):
-        shutil.rmtree(each, ignore_errors=True)
+    shutil.rmtree(built_beside(folder), ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(_replaced(folder), ignore_errors=True)
 
 
-def size(folder: Path) -> int:
-    """Return the bytes of the files in ``folder``, those that go meanwhile or not."""
+def size(folder: Path, pattern: str = "*") -> int:
+    """Return the bytes of the files in ``folder`` whose names match, those that go meanwhile or not."""
     total = 0
-    for each in folder.glob("*"):
+    for each in folder.glob(pattern):
         try:
             total += each.stat().st_size
         except FileNotFoundError:  # merged into another
             continue
     return total
+
+
+def table_bytes(folder: Path) -> int:
+    """Return the bytes of the tables in ``folder``, into which its log, whose size is bounded, is written sooner or later."""
+    return size(folder, "*.sst")
 
 
 def _replaced(folder: Path) -> Path:

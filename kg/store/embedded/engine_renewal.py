@@ -6,7 +6,7 @@ however few graphs there are. A process of low priority builds another engine fr
 the log, then, for some milliseconds, while it does not; then the new one takes its place. Until then nothing depends on it: a build
 that fails, or is killed, is removed.
 
-When: the files are looked at every few seconds. From ``SMALL`` bytes on, the process compares them with what the graphs need; when
+When: the tables are looked at every few seconds. From ``SMALL`` bytes on, the process compares them with what the graphs need; when
 that is not much less, not again before they are twice as large. After a build the next one waits for ``REST`` times as long.
 """
 
@@ -29,10 +29,12 @@ from drumlin.kg.store.embedded.engine_builder import BuildOutcome
 from drumlin.kg.store.embedded.recovery import catch_up
 from drumlin.kg.threads import ServiceThread
 
-SMALL = 16 << 20
-"""Bytes up to which an engine is never built anew."""
+SMALL = 8 << 20
+"""Bytes of tables from which on an engine may be built anew."""
+SMALLEST = 1 << 20
+"""Bytes from which on it may when an operator asks for it (``optimize``)."""
 EVERY = 5.0
-"""Seconds between two looks at the files."""
+"""Seconds between two looks at the tables."""
 REST = 20
 """How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
@@ -61,20 +63,25 @@ class EngineRenewal:
     def _run(self) -> None:
         while not self._ending.wait(EVERY):
             try:
-                if time.monotonic() >= self._not_before and engine_folder.size(self._engine.folder) >= self._large:
+                if time.monotonic() >= self._not_before and self._bytes() >= self._large:
                     self.renew()
             except DrumlinError as error:
                 log.warning("engine_not_renewed", error=str(error), hint=error.hint)
             except Exception:  # the store goes on with the engine that it has
                 log.exception("engine_not_renewed")
 
-    def renew(self) -> bool:
-        """Build the engine anew if it has outgrown its graphs, and return whether it had.
+    def _bytes(self) -> int:
+        return engine_folder.table_bytes(self._engine.folder)
+
+    def renew(self, smallest: int = 0) -> bool:
+        """Build the engine anew if it has outgrown its graphs, and ``smallest`` bytes of tables; return whether it had.
 
         Raises ``StoreUnavailable`` when that fails: the engine is the one that it was then.
         """
         with self._one:
-            began, size = time.monotonic(), engine_folder.size(self._engine.folder)
+            began, size = time.monotonic(), self._bytes()
+            if size < smallest:
+                return False
             self._applier.building_from = self._changes.last()
             try:
                 outcome = self._built(size)
@@ -87,7 +94,7 @@ class EngineRenewal:
             finally:
                 self._applier.building_from = None
                 engine_folder.clear(self._engine.folder)
-            now, seconds = engine_folder.size(self._engine.folder), time.monotonic() - began
+            now, seconds = self._bytes(), time.monotonic() - began
             self._large, self._not_before = max(SMALL, 2 * now), began + seconds * (REST + 1)
             if outcome.generation is None:
                 return False

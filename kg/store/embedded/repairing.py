@@ -30,7 +30,7 @@ from drumlin.kg.rdf.syntax import digest_of, text_of
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.consistency import ConsistencyReport, check
 from drumlin.kg.store.embedded.engine import held_by, lines_of, translated
-from drumlin.kg.store.embedded.engine_folder import HELD, restore
+from drumlin.kg.store.embedded.engine_folder import HELD, clear, restore
 from drumlin.kg.store.embedded.inspection import prove, prove_history
 from drumlin.kg.store.embedded.marks import StoreMark, read_mark
 from drumlin.kg.store.embedded.opening import BASE, LOG, QUADS, REPAIRED, WITNESS, is_store, proven_log
@@ -223,6 +223,7 @@ class _Repair:
         """Move aside what is made from the log, unless the engine is the only place of some graph."""
         self._move(*_INDEX_FILES)
         restore(self._directory / QUADS)
+        clear(self._directory / QUADS)
         if prove(self._directory / LOG).statements is not None:
             self._move(QUADS)
 

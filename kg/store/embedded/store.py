@@ -33,7 +33,7 @@ from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Delta
 from drumlin.kg.store.embedded import engine_folder
 from drumlin.kg.store.embedded.engine import translated
-from drumlin.kg.store.embedded.engine_renewal import EngineRenewal
+from drumlin.kg.store.embedded.engine_renewal import SMALLEST, EngineRenewal
 from drumlin.kg.store.embedded.graph_cache import Recent
 from drumlin.kg.store.embedded.opening import BASE, REPAIRED, is_store, open_parts
 from drumlin.kg.store.embedded.rebuilding import Progress, logged
@@ -384,7 +384,7 @@ class EmbeddedStore:
         self._applied()
         self._engine.flush()
         self._engine.optimize()
-        self._renewal.renew()
+        self._renewal.renew(SMALLEST)
 
     @property
     def wal_bytes(self) -> int:
