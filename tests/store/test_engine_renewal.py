@@ -71,8 +71,8 @@ def tables(store: EmbeddedStore) -> set[str]:
 def test_a_process_builds_an_engine_that_has_outgrown_its_graphs(tmp_path: Path) -> None:
     """The strings that were ever written are gone from the files, every graph is there, and what is written later too."""
     with closing(EmbeddedStore(tmp_path / "store")) as store:
-        for number in range(3):
-            store.apply(others(50, f"{number}{'x' * 3000}"))
+        for _ in range(3):
+            store.apply([write(f"http://g/{number}", os.urandom(2000).hex()) for number in range(50)])
             store.optimize()
         store.apply([*(remove(f"http://g/{number}") for number in range(49)), blank(1)])
         store.optimize()
