@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from drumlin.kg.store.embedded.store import EmbeddedStore
@@ -45,8 +45,8 @@ class StoreMetrics(Collector):
             self._seconds.observe(seconds)
         self._size.observe(len(batch.seconds))
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield the sizes."""
+    def collect(self) -> Iterator[Metric]:
+        """Yield the sizes, and how often the engine was built anew."""
         yield GaugeMetricFamily(
             "drumlin_store_wal_bytes", "Size of the engine's write-ahead log.", self._store.wal_bytes
         )
@@ -55,4 +55,13 @@ class StoreMetrics(Collector):
             "Statements that the engine has still to take over from the log.",
             self._store.pending,
         )
+        yield GaugeMetricFamily("drumlin_store_engine_bytes", "Size of the engine's files.", self._store.engine_bytes)
+        renewals = CounterMetricFamily(
+            "drumlin_store_engine_renewals",
+            "Builds of the engine beside the old one, which had outgrown its graphs: done, or failed.",
+            labels=["outcome"],
+        )
+        renewals.add_metric(["done"], self._store.renewal.renewed)
+        renewals.add_metric(["failed"], self._store.renewal.failed)
+        yield renewals
         yield GaugeMetricFamily("drumlin_store_bytes", "Size of the store's files.", self._store.stored_bytes())
