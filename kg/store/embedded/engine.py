@@ -8,6 +8,7 @@ which also makes durable whatever the disk refused to sync.
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 import time
@@ -23,20 +24,19 @@ from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.delta import New
 from drumlin.kg.store.embedded.bulk_load_pipe import piped
-from drumlin.kg.store.embedded.engine_folder import HELD, put_in_place, restore
+from drumlin.kg.store.embedded.engine_folder import HELD
 from drumlin.kg.store.embedded.marks import MarkFile, StoreMark, read_mark
 from drumlin.kg.store.embedded.wal import Wal, unavailable
 
 ANEW = "stop the service and have quads/ built anew from the change log: drumlin repair STORE"
 """What to do about damage to the engine's files that a start does not find."""
 _LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
-_PATIENCE = 0.5  # seconds that work under way is given to end before the engine is replaced; new work waits meanwhile
 
 
 class EmbeddedEngine:
     """The quads in ``folder``, which follow the change log of the store with the id ``store``.
 
-    Any thread may use it while one writes; another engine may take its place (``replace``), which nobody who uses it notices.
+    Any thread may use it while one writes; it may go on with other files (``exchange``), which nobody who uses it notices.
     Raises ``StoreFull``, ``StoreDamaged`` and ``StoreUnavailable``; ``InvalidDocument`` for text that is not legal.
     """
 
@@ -45,9 +45,7 @@ class EmbeddedEngine:
         self.failed = False
         self._store_id = store
         self._wal = Wal(folder)
-        self._gate = threading.Condition()
-        self._users = 0
-        self._replacing = False
+        self._use = _Use()
         self._opened: ox.Store | None = None
         with translated("opened"):
             try:
@@ -69,19 +67,13 @@ class EmbeddedEngine:
         return self._opened
 
     @contextmanager
-    def using(self) -> Iterator[ox.Store]:
-        """Have the open engine for work that is not cut off when another engine takes its place. Raises as ``store`` does."""
-        with self._gate:
-            self._gate.wait_for(lambda: not self._replacing)
-            found = self.store
-            self._users += 1
-        try:
-            yield found
-        finally:
-            del found
-            with self._gate:
-                self._users -= 1
-                self._gate.notify_all()
+    def using(self) -> Iterator[None]:
+        """Have the files of ``store``, as it is now, kept while they are used.
+
+        What uses it keeps no reference: an error that is kept keeps its frames, and what they refer to is not closed.
+        """
+        with self._use.counted():
+            yield
 
     @property
     def wal_bytes(self) -> int:
@@ -97,13 +89,13 @@ class EmbeddedEngine:
     # -- writing ------------------------------------------------------------------------------------------------------
     def update(self, text: str) -> None:
         """Run a ground update as one transaction; ``sync`` makes it durable."""
-        with self._writing() as store:
-            blank_nodes.replay(store, text)
+        with self._writing():
+            blank_nodes.replay(self.store, text)
 
     def load(self, new: Sequence[New]) -> None:
         """Bulk-load new graphs: at once as tables of their own, durable and visible when this returns."""
-        with self._writing() as store, piped(each.nquads() for each in new) as path:
-            store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
+        with self._writing(), piped(each.nquads() for each in new) as path:
+            self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
@@ -112,14 +104,14 @@ class EmbeddedEngine:
 
     def flush(self) -> None:
         """Write the memory out as tables, so that the log begins anew."""
-        with self._writing() as store:
-            store.flush()
+        with self._writing():
+            self.store.flush()
             self._wal.forget()  # its files are gone, so it is small again
 
     def optimize(self) -> None:
         """Merge the tables: about a second for a million quads; others read and write meanwhile."""
-        with self._writing() as store:
-            store.optimize()
+        with self._writing():
+            self.store.optimize()
 
     def hold(self, generation: int) -> None:
         """Note durably that it holds all of the change log up to a generation."""
@@ -127,10 +119,10 @@ class EmbeddedEngine:
             self._mark.write(generation, durable=True)
 
     @contextmanager
-    def _writing(self, what: str = "written") -> Iterator[ox.Store]:
+    def _writing(self, what: str = "written") -> Iterator[None]:
         try:
-            with translated(what), self.using() as store:
-                yield store
+            with translated(what), self.using():
+                yield
         except StoreUnavailable:
             self.failed = True
             raise
@@ -138,74 +130,70 @@ class EmbeddedEngine:
     # -- reading ------------------------------------------------------------------------------------------------------
     def lines(self, graph: str) -> Lines:
         """Return what a graph holds (nothing when it does not exist)."""
-        with translated("read"), self.using() as store:
-            return lines_of(store, graph)
+        with translated("read"), self.using():
+            return lines_of(self.store, graph)
 
     def digest(self, graph: str) -> str | None:
         """Return the digest of a graph, None when it does not exist."""
-        with translated("read"), self.using() as store:
-            return digest(lines_of(store, graph)) if store.contains_named_graph(ox.NamedNode(graph)) else None
+        with translated("read"), self.using():
+            return digest(lines_of(self.store, graph)) if self.store.contains_named_graph(ox.NamedNode(graph)) else None
 
     def names(self) -> tuple[int, int]:
         """Return the number of graphs, and the sum of the hashes of their names: 0.15 s for 30,000."""
         graphs = names = 0
-        with translated("read"), self.using() as store:
-            for each in store.named_graphs():
+        with translated("read"), self.using():
+            for each in self.store.named_graphs():
                 graphs += 1
                 names += hash(each.value)
         return graphs, names
 
     def quads(self) -> int:
         """Count the quads: 0.2 s for a million."""
-        with translated("read"), self.using() as store:
-            return len(store)
+        with translated("read"), self.using():
+            return len(self.store)
 
     def backup(self, folder: Path) -> None:
         """Make ``folder`` a copy (hard links where it is on the same file system); others read and write meanwhile."""
-        with self._writing("copied") as store:  # what is in memory is written out first
-            store.backup(str(folder))
+        with self._writing("copied"):  # what is in memory is written out first
+            self.store.backup(str(folder))
 
     # -- life ---------------------------------------------------------------------------------------------------------
     def reopen(self) -> None:
         """Open the engine again after a failure. Raises while there is no room, and stays readable then."""
-        with translated("written"):
-            if self._opened is not None:
+        if self._opened is not None:
+            with translated("written"):
                 self._make_sure_of_room()
-            restore(self.folder)  # else a new one would begin
         self._let_go()
-        self._open_again()
-
-    def replace(self) -> bool:
-        """Have the engine that was built beside this one, which nobody may have open, take its place (``kg.store.embedded.engine_folder``).
-
-        Returns False, and leaves all as it is, when work under way does not end soon. When it raises, this one counts as failed:
-        ``reopen`` opens what is in its place then.
-        """
-        with self._gate:
-            self._replacing = True
-            try:
-                if not self._gate.wait_for(lambda: not self._users, _PATIENCE):
-                    return False
-                self._let_go()
-                self.failed = True  # until it is open again
-                with translated("replaced"):
-                    put_in_place(self.folder)
-                self._open_again()
-            finally:
-                self._replacing = False
-                self._gate.notify_all()
-        return True
-
-    def _open_again(self) -> None:
         deadline = time.monotonic() + _LETTING_GO
         while self._opened is None:
             try:
                 with translated("opened"):
                     self._open()
-            except StoreUnavailable:  # a read that is about to end still holds it
+            except StoreUnavailable:  # a running read still holds it
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
+
+    def exchange(self, other: EmbeddedEngine) -> None:
+        """Go on with the files of ``other``, which hold as much and which nobody uses yet, and leave it one's own.
+
+        Nothing may be written meanwhile.
+        """
+        self._opened, other._opened = other._opened, self._opened
+        self._use, other._use = (
+            other._use,
+            self._use,
+        )  # afterwards: who counts as a user of some files finds those, or newer ones
+        self.folder, other.folder = other.folder, self.folder
+        self._wal, other._wal = other._wal, self._wal
+        self._mark, other._mark = other._mark, self._mark
+        self.failed, other.failed = other.failed, self.failed
+
+    def remove(self) -> None:
+        """Close the engine and remove its files, once nobody uses them any more."""
+        self._use.wait_until_over()
+        self.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _make_sure_of_room(self) -> None:
         """Reserve, for a moment, what opening will write: the log's content as tables, and a new log."""
@@ -220,6 +208,32 @@ class EmbeddedEngine:
         self._opened = None
         self._wal.close()
         self._mark.close()
+
+
+class _Use:
+    """Counts who uses the files of an engine."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._users = 0
+
+    @contextmanager
+    def counted(self) -> Iterator[None]:
+        with self._changed:
+            self._users += 1
+        try:
+            yield
+        except BaseException as error:
+            traceback.clear_frames(error.__traceback__)  # they hold what was used
+            raise
+        finally:
+            with self._changed:
+                self._users -= 1
+                self._changed.notify_all()
+
+    def wait_until_over(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._users)
 
 
 def held_by(folder: Path) -> StoreMark | None:

@@ -16,9 +16,7 @@ import msgspec
 from drumlin.kg.errors import DrumlinError
 from drumlin.kg.processes import begun, limit_arenas, lower_priority
 from drumlin.kg.store.embedded.change_log_reader import LogReader
-from drumlin.kg.store.embedded.engine import EmbeddedEngine
 from drumlin.kg.store.embedded.rebuilding import build, packed_graphs
-from drumlin.kg.store.embedded.recovery import catch_up
 from drumlin.kg.store.embedded.wal import full
 from drumlin.kg.store.graph_text import statements_of, unpack
 
@@ -26,8 +24,6 @@ OUTGROWN = 3
 """How many times the bytes that its graphs need an engine takes before it is built anew."""
 _STATEMENT = 300  # bytes of a statement in the engine's indexes, beside its text
 _SPARE = 64 << 20  # bytes of disk that a build leaves to those who write meanwhile
-_NEAR = 500  # generations behind the log that are left to who puts the engine in place
-_ROUNDS = 10
 
 
 class BuildOutcome(msgspec.Struct, frozen=True):
@@ -49,14 +45,6 @@ def build_when_outgrown(folder: Path, path: Path, size: int) -> BuildOutcome:
             return BuildOutcome(needed)
         _check_room(folder.parent, 2 * needed)
         generation = build(folder, log, graphs, lambda *_: _check_room(folder.parent, 0))
-        with closing(EmbeddedEngine(folder, log.store_id)) as engine:
-            for _ in range(_ROUNDS):
-                if log.last() - generation <= _NEAR:
-                    break
-                generation = catch_up(engine, log, generation)
-                _check_room(folder.parent, 0)
-            engine.flush()
-            engine.hold(generation)
         return BuildOutcome(needed, generation)
 
 

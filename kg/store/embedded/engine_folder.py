@@ -1,7 +1,9 @@
-"""The folder of an engine, the one that is built beside it, and how that takes its place: whatever is killed in between, one is whole.
+"""The folders of engines: where one is, and which of several is the store's.
 
-A folder is built under a name of its own and is complete once it has its mark (``kg.store.embedded.marks``). It takes the place by two
-renames; between them there is none, and a start goes on from there.
+The engine of a store is in ``quads``. One that is built while the store is open (``kg.store.embedded.engine_renewal``) has a folder of its
+own beside it, ``quads.1``, and is used there from the moment that it takes the place: RocksDB finds its files by their path, so a folder in
+use cannot be renamed. The next start renames it. Each folder that is whole has a mark (``kg.store.embedded.marks``); of several, which only
+a kill leaves, the one that holds the newest generation is the engine: whichever it is, it can be brought up to the log.
 """
 
 from __future__ import annotations
@@ -9,52 +11,45 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from drumlin.kg.disk import sync
 from drumlin.kg.store.embedded.marks import read_mark
 
 HELD = "held"
 """Name of the mark among RocksDB's files, which leaves alone what it does not know."""
-_BUILT, _REPLACED = ".new", ".old"  # what the names of both folders end with
+REBUILT, REPLACED = "new", "old"
+"""What the names of the folders end with that a start which builds the engine anew has beside it."""
 
 
-def built_beside(folder: Path) -> Path:
-    """Return where another engine is built that is to take the place of ``folder``."""
-    return folder.with_name(folder.name + _BUILT)
+def newest(folder: Path) -> Path:
+    """Return which of the folders beside ``folder`` is the engine: itself, unless one that is whole holds as much."""
+    held = {each: mark.generation for each in _beside(folder) if (mark := read_mark(each / HELD))}
+    found = max(held, key=lambda each: (held[each], int(each.suffix[1:])), default=folder)
+    mine = read_mark(folder / HELD)
+    return folder if found not in held or (mine and mine.generation > held[found]) else found
 
 
-def put_in_place(folder: Path) -> None:
-    """Put what was built beside ``folder`` in its place, durably; nothing may have either open. ``clear`` removes what was replaced.
-
-    Raises ``OSError``; then what was there is there again, unless the system refuses that too.
-    """
-    built, replaced = built_beside(folder), _replaced(folder)
-    sync(built)
-    shutil.rmtree(replaced, ignore_errors=True)
-    if folder.is_dir() and not folder.is_symlink():
-        folder.rename(replaced)
-    else:
-        folder.unlink(missing_ok=True)
-    try:
-        built.rename(folder)
-    except OSError:
-        if replaced.is_dir():
-            replaced.rename(folder)
-        raise
-    sync(folder.parent)
-
-
-def restore(folder: Path) -> None:
-    """Put a whole engine in the place of ``folder`` where two renames left none: only one was made. Raises ``OSError``."""
-    built, replaced = built_beside(folder), _replaced(folder)
-    if not folder.exists() and replaced.is_dir():
-        (built if read_mark(built / HELD) else replaced).rename(folder)
+def settle(folder: Path) -> None:
+    """Leave one engine, in ``folder``, of those that a killed process left. Raises ``OSError``; the next start goes on from there."""
+    if (found := newest(folder)) != folder:
+        shutil.rmtree(folder, ignore_errors=True)
+        found.rename(folder)
+    clear(folder)
 
 
 def clear(folder: Path) -> None:
-    """Remove what was built beside ``folder`` and did not take its place, and what it has replaced."""
-    shutil.rmtree(built_beside(folder), ignore_errors=True)
-    if folder.exists():
-        shutil.rmtree(_replaced(folder), ignore_errors=True)
+    """Remove the folders of engines beside ``folder``."""
+    for each in (*_beside(folder), folder.with_suffix(f".{REBUILT}"), folder.with_suffix(f".{REPLACED}")):
+        shutil.rmtree(each, ignore_errors=True)
+
+
+def another(folder: Path) -> Path:
+    """Return the name of a folder that another engine may be built in."""
+    return folder.with_suffix(
+        f".{1 + max((int(each.suffix[1:]) for each in (folder, *_beside(folder)) if each.suffix), default=0)}"
+    )
+
+
+def _beside(folder: Path) -> list[Path]:
+    return [each for each in folder.parent.glob(f"{folder.stem}.*") if each.suffix[1:].isdigit() and each != folder]
 
 
 def size(folder: Path, pattern: str = "*") -> int:
@@ -71,7 +66,3 @@ def size(folder: Path, pattern: str = "*") -> int:
 def table_bytes(folder: Path) -> int:
     """Return the bytes of the tables in ``folder``, into which its log, whose size is bounded, is written sooner or later."""
     return size(folder, "*.sst")
-
-
-def _replaced(folder: Path) -> Path:
-    return folder.with_name(folder.name + _REPLACED)

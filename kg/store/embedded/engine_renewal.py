@@ -4,7 +4,7 @@ The engine keeps every string that was ever written, and merging its files does 
 however few graphs there are. A process of low priority builds another engine from the change log beside it
 (``kg.store.embedded.engine_builder``). What was written meanwhile is caught up with twice: first while the old engine goes on following
 the log, then, for some milliseconds, while it does not; then the new one takes its place. Until then nothing depends on it: a build
-that fails, or is killed, is removed.
+that fails, or is killed, is removed. What reads the old one goes on, and its files are removed afterwards.
 
 When: the tables are looked at every few seconds. From ``SMALL`` bytes on, the process compares them with what the graphs need; when
 that is not much less, not again before they are twice as large. After a build the next one waits for ``REST`` times as long.
@@ -12,9 +12,11 @@ that is not much less, not again before they are twice as large. After a build t
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from contextlib import closing
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -38,8 +40,9 @@ EVERY = 5.0
 REST = 20
 """How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
-_PUTTING = 1.0  # seconds until it is tried again to put an engine in a place that is in use
-_TRIES = 60
+_LOOK = 1.0  # seconds between two looks whether a builder is to be ended
+_NEAR = 500  # generations behind the log that are caught up with while nothing is applied
+_ROUNDS = 10
 
 log = structlog.get_logger(__name__)
 
@@ -83,17 +86,19 @@ class EngineRenewal:
             if size < smallest:
                 return False
             self._applier.building_from = self._changes.last()
+            folder = engine_folder.another(self._engine.folder)
             try:
-                outcome = self._built(size)
+                outcome = self._built(folder, size)
                 if outcome.generation is not None:
-                    self._put_in_place(outcome.generation)
+                    self._put_in_place(folder, outcome.generation)
             except BaseException:
                 self.failed += not self._ending.is_set()
                 self._not_before = time.monotonic() + _AGAIN
+                if self._engine.folder != folder:
+                    shutil.rmtree(folder, ignore_errors=True)
                 raise
             finally:
                 self._applier.building_from = None
-                engine_folder.clear(self._engine.folder)
             now, seconds = self._bytes(), time.monotonic() - began
             self._large, self._not_before = max(SMALL, 2 * now), began + seconds * (REST + 1)
             if outcome.generation is None:
@@ -103,15 +108,14 @@ class EngineRenewal:
             log.info("engine_renewed", bytes=now, before=size, needed=outcome.needed, seconds=round(seconds, 1))
             return True
 
-    def _built(self, size: int) -> BuildOutcome:
-        """Have a process build; it ends with this thread, and when the store is closed."""
-        folder = engine_folder.built_beside(self._engine.folder)
+    def _built(self, folder: Path, size: int) -> BuildOutcome:
+        """Have a process build in ``folder``; it ends with this thread, and when the store is closed."""
         process, channel = processes.start(
             "drumlin.kg.store.embedded.engine_builder", str(folder), str(self._changes.path), str(size)
         )
         with process, channel:
             said = b""
-            channel.settimeout(_PUTTING)
+            channel.settimeout(_LOOK)
             while True:
                 try:
                     part = channel.recv(1 << 16)
@@ -129,23 +133,20 @@ class EngineRenewal:
             raise StoreUnavailable(f"quads/ cannot be built anew: {outcome.error}", hint="the engine is used as it is")
         return outcome
 
-    def _put_in_place(self, generation: int) -> None:
-        """Bring what was built, which holds a generation, up to the log, and have it take the engine's place as soon as that is free."""
-        folder = engine_folder.built_beside(self._engine.folder)
-        for _ in range(_TRIES):
-            with closing(EmbeddedEngine(folder, self._changes.store_id)) as built:
+    def _put_in_place(self, folder: Path, generation: int) -> None:
+        """Bring what was built, which holds a generation, up to the log, and have it take the engine's place."""
+        with closing(EmbeddedEngine(folder, self._changes.store_id)) as built:
+            for _ in range(_ROUNDS):
+                if self._changes.last() - generation <= _NEAR:
+                    break
                 generation = catch_up(built, self._changes, generation)
-                with self._applier.paused() as replaced:
-                    with self._changes.still() as still:
-                        generation = catch_up(built, still, generation)
-                    built.hold(generation)
-                    built.close()
-                    if self._engine.replace():
-                        replaced(generation)
-                        return
-            if self._ending.wait(_PUTTING):
-                raise StoreUnavailable("the store is closed")
-        raise StoreUnavailable("the engine cannot be replaced: a read of it does not end")
+            with self._applier.paused() as exchanged:
+                with self._changes.still() as still:
+                    generation = catch_up(built, still, generation)
+                built.hold(generation)
+                self._engine.exchange(built)
+                exchanged(generation)
+            built.remove()
 
     def close(self) -> None:
         """End the thread, and the build that is under way."""

@@ -19,7 +19,7 @@ from drumlin.kg.disk import sync
 from drumlin.kg.errors import RESTORE, StoreDamaged
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.engine import EmbeddedEngine, held_by
-from drumlin.kg.store.embedded.engine_folder import HELD, clear, restore
+from drumlin.kg.store.embedded.engine_folder import HELD, settle
 from drumlin.kg.store.embedded.inspection import LogInspection, has_names, prove, prove_history
 from drumlin.kg.store.embedded.marks import MarkFile, StoreMark, read_mark
 from drumlin.kg.store.embedded.rebuilding import Progress, rebuild
@@ -58,8 +58,7 @@ def open_parts(directory: Path, progress: Progress | None) -> Opened:
     Raises ``StoreDamaged``, naming the file that is missing or wrong, and ``StoreUnavailable`` when the disk does.
     """
     try:
-        restore(directory / QUADS)
-        clear(directory / QUADS)
+        settle(directory / QUADS)
     except OSError as error:
         raise unavailable(f"{directory / QUADS} cannot be put in place", error) from error
     held = held_by(directory / QUADS)

@@ -1,4 +1,4 @@
-"""The engine's files made anew from the change log, beside the old ones, which they then replace (``kg.store.embedded.engine_folder``).
+"""The engine's files made anew from the change log, beside the old ones, which they then replace: a build that is killed begins again.
 
 Graphs are bulk-loaded, but for those with blank nodes, whose labels a bulk load would change.
 A million quads take about 15 s of processor time.
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from drumlin.kg.disk import sync
 from drumlin.kg.errors import StoreFull, StoreUnavailable
 from drumlin.kg.rdf.syntax import lines_in
 from drumlin.kg.store.blank_nodes import holds_blanks
@@ -23,7 +24,7 @@ from drumlin.kg.store.embedded import engine_applier
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.change_log_reader import LogReader
 from drumlin.kg.store.embedded.engine import EmbeddedEngine
-from drumlin.kg.store.embedded.engine_folder import built_beside, clear, put_in_place
+from drumlin.kg.store.embedded.engine_folder import REBUILT, REPLACED
 from drumlin.kg.store.embedded.wal import unavailable
 from drumlin.kg.store.graph_text import statements_of, unpack
 from drumlin.kg.store.protocol import GraphEntry
@@ -56,19 +57,17 @@ def rebuild(folder: Path, changes: ChangeLog, graphs: int, progress: Progress) -
 
     Raises ``StoreUnavailable`` when the disk does, and leaves the folder as it was then.
     """
+    built = folder.with_suffix(f".{REBUILT}")
     try:
-        generation = build(built_beside(folder), changes, graphs, progress)
-        try:
-            put_in_place(folder)
-        except OSError as error:
-            raise unavailable(f"{folder} cannot be replaced", error) from error
+        generation = build(built, changes, graphs, progress)
+        _replace(folder, built)
     except StoreFull as error:
         raise StoreFull(
             f"{folder} cannot be built anew: {error}",
             hint=f"make room on the disk, or remove {folder}, of which nothing is needed, and start again",
         ) from error
     finally:
-        clear(folder)
+        shutil.rmtree(built, ignore_errors=True)
     changes.settle(generation)
 
 
@@ -125,3 +124,19 @@ def packed_graphs(log: LogReader) -> Iterator[tuple[GraphEntry, bytes]]:
                 raise StoreUnavailable(f"the change log, of an earlier version, does not hold {entry.graph}")
             yield entry, packed
         after = page[-1][0].graph
+
+
+def _replace(folder: Path, built: Path) -> None:
+    """Put what was built in the place of what was there, durably."""
+    replaced = folder.with_suffix(f".{REPLACED}")
+    try:
+        sync(built)
+        if folder.is_dir() and not folder.is_symlink():
+            folder.rename(replaced)
+        else:
+            folder.unlink(missing_ok=True)
+        built.rename(folder)
+        sync(folder.parent)
+    except OSError as error:
+        raise unavailable(f"{folder} cannot be replaced", error) from error
+    shutil.rmtree(replaced, ignore_errors=True)

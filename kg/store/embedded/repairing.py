@@ -30,7 +30,7 @@ from drumlin.kg.rdf.syntax import digest_of, text_of
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.consistency import ConsistencyReport, check
 from drumlin.kg.store.embedded.engine import held_by, lines_of, translated
-from drumlin.kg.store.embedded.engine_folder import HELD, clear, restore
+from drumlin.kg.store.embedded.engine_folder import HELD, settle
 from drumlin.kg.store.embedded.inspection import prove, prove_history
 from drumlin.kg.store.embedded.marks import StoreMark, read_mark
 from drumlin.kg.store.embedded.opening import BASE, LOG, QUADS, REPAIRED, WITNESS, is_store, proven_log
@@ -111,6 +111,7 @@ def repair(
         repairing = _Repair(directory, _free(directory / f"damaged-{clock():%Y%m%dT%H%M%SZ}"))
         if why := why_unwritable(directory):
             raise type(why)(f"{directory} cannot be repaired: its disk takes no writes", hint=_WRITABLE)
+        settle(directory / QUADS)
         repairing.log(entities)
         repairing.runs()
         repairing.derived()
@@ -222,8 +223,6 @@ class _Repair:
     def derived(self) -> None:
         """Move aside what is made from the log, unless the engine is the only place of some graph."""
         self._move(*_INDEX_FILES)
-        restore(self._directory / QUADS)
-        clear(self._directory / QUADS)
         if prove(self._directory / LOG).statements is not None:
             self._move(QUADS)
 

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from drumlin.kg.errors import StoreFull, StoreUnavailable
+from drumlin.kg.store.embedded.engine_folder import newest
 from drumlin.kg.store.embedded.opening import BASE, LOG, QUADS, WITNESS
 from drumlin.kg.store.embedded.wal import READ_ONLY, is_full
 from drumlin.kg.store.run_archive import RUNS, RUNS_MARK
@@ -25,7 +26,7 @@ _ROOM = 1 << 20  # bytes that opening writes beside what stands in the logs
 def why_unwritable(directory: Path) -> StoreUnavailable | None:
     """Return why a store cannot be opened for writing where it is; None when there is room for what opening writes."""
     needed = _ROOM + sum(
-        each.stat().st_size for each in (*directory.glob(f"{QUADS}/*.log"), *directory.glob(f"{LOG}-wal"))
+        each.stat().st_size for each in (*newest(directory / QUADS).glob("*.log"), *directory.glob(f"{LOG}-wal"))
     )
     try:
         with tempfile.TemporaryFile(dir=directory) as probe:
@@ -52,9 +53,9 @@ def stand_in(directory: Path) -> Path:
         for name in _COPIED:
             if (directory / name).is_file():
                 shutil.copyfile(directory / name, made / name)
-        if (directory / QUADS).is_dir():
+        if (quads := newest(directory / QUADS)).is_dir():
             (made / QUADS).mkdir()
-            for each in (directory / QUADS).iterdir():
+            for each in quads.iterdir():
                 if each.suffix == ".sst":
                     (made / QUADS / each.name).symlink_to(each.absolute())
                 elif each.is_file():

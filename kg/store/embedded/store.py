@@ -267,8 +267,8 @@ class EmbeddedStore:
     def look_up(self, query: str, values: Mapping[str, str] | None = None) -> list[Row]:
         """Run one of our own SELECTs over the union of all graphs; a variable in ``values`` is in every row too."""
         self._applied()
-        with translated("read"), self._engine.using() as engine:
-            return querying.look_up(engine, query, values or {})
+        with translated("read"), self._engine.using():
+            return querying.look_up(self._engine.store, query, values or {})
 
     def answer_through(self, asking: QueryExecutor) -> None:
         """Have callers' queries run by reader processes from now on; ``close`` ends them."""
@@ -298,8 +298,8 @@ class EmbeddedStore:
         chosen = choose(query, dataset, base, visible and self._listed(visible))
 
         def run(writer: ChunkWriter) -> None:
-            with self._engine.using() as engine:
-                querying.work(engine, chosen, media_type, base)(writer)
+            with self._engine.using():
+                querying.work(self._engine.store, chosen, media_type, base)(writer)
 
         stream = ResultStream(run)
         self._streams.add(stream)
