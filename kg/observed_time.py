@@ -38,7 +38,7 @@ def check_clock(now: datetime) -> None:
     if not EARLIEST <= now < LATEST:
         raise StoreUnavailable(
             f"the clock of this machine says {now:%Y-%m-%d %H:%M}, which cannot be right",
-            hint="set the clock, for example by a time service (NTP), and start again",
+            hint="set the clock, for example by a time service (NTP); a service that runs goes on by itself then, else start again",
         )
 
 

@@ -395,3 +395,19 @@ def test_a_store_that_contradicts_itself_is_not_opened(tmp_path: Path) -> None:
 
     with pytest.raises(StoreUnavailable, match="neither what it was before nor after"):
         EmbeddedStore(tmp_path)
+
+
+def test_a_clock_that_turns_impossible_refuses_writes_until_it_is_right(tmp_path: Path) -> None:
+    """What is there is read meanwhile, and a write that changes nothing is answered; no such time is ever recorded."""
+    clock = [NOON]
+    with closing(EmbeddedStore(tmp_path / "store", clock=lambda: clock[0])) as store:
+        store.apply([write(A, 1)])
+        clock[0] = NOON.replace(year=1970)
+        with pytest.raises(StoreUnavailable, match="clock of this machine says 1970-") as refused:
+            store.apply([write(A, 2)])
+        assert "goes on by itself" in (refused.value.hint or "")
+        assert store.read(A).lines == {line(A, 1)}
+        assert store.apply([write(A, 1)])[0].outcome == "unchanged"
+        clock[0] = NOON
+        assert store.apply([write(A, 2)])[0].generation == 2
+        assert {each.at for each in store.log(0)} == {NOON}

@@ -19,6 +19,7 @@ from datetime import datetime
 import structlog
 
 from drumlin.kg.errors import DrumlinError, StoreUnavailable
+from drumlin.kg.observed_time import check_clock
 from drumlin.kg.rdf.syntax import text_of
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change, Delta, parted, update_text
@@ -246,8 +247,12 @@ class Writer:
 
     # -- one commit ---------------------------------------------------------------------------------------------------
     def _commit(self, effective: list[_Asked], changes: list[Change], room: int) -> None:
-        """Record it durably; call the followers, then publish it by moving the generation on."""
+        """Record it durably; call the followers, then publish it by moving the generation on.
+
+        Raises ``StoreUnavailable``, also when the clock says what cannot be.
+        """
         last, at = self.generation + len(effective), self._clock()
+        check_clock(at)
         entries = [
             LogEntry(generation, each.graph, each.owner, each.before, each.after, at)
             for generation, asked in enumerate(effective, self.generation + 1)

@@ -171,6 +171,7 @@ class RemoteStore:
     def _write(self, claim: Claim, changes: list[Change]) -> Mapping[str, Lines]:
         """Write and return what the graphs held that were there before."""
         generation, at = claim.state.generation + 1, self._clock()
+        check_clock(at)
         entries = [LogEntry(generation, each.graph, each.owner, each.before, each.after, at) for each in changes]
         old = self._held([claim.state.entries[each.graph] for each in changes if each.before is not None])
         steps = list(self._steps(changes, old))
