@@ -12,6 +12,7 @@ import itertools
 import re
 import time
 import uuid
+import weakref
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
@@ -21,7 +22,7 @@ from starlette.concurrency import run_in_threadpool
 
 from drumlin.api.access.callers import Caller
 from drumlin.api.edge.slow_clients import ClientProgress, SlowClientGuard
-from drumlin.api.http import bodies, compression, etags, problems
+from drumlin.api.http import bodies, compression, disconnects, etags, problems
 from drumlin.api.http.asgi import Application, Headers, Message, Receive, Scope, Send, joined
 from drumlin.api.http.compression import Packer
 from drumlin.api.http.etags import Coding
@@ -107,10 +108,12 @@ class Exchange:
         began = time.perf_counter()
         bound = structlog.contextvars.bind_contextvars(request_id=self.id)
         client = fairness.client.set(self.scope["client"][0] if self.scope.get("client") else "")
+        leaving = disconnects.client.set(weakref.WeakMethod(self.receive))  # contexts are copied, and may last
         try:
             await app(self.scope, self.receive, self.send)
         finally:
             fairness.client.reset(client)
+            disconnects.client.reset(leaving)
             structlog.contextvars.reset_contextvars(**bound)
             if self._progress is not None:
                 self._guard.forget(self._progress)

@@ -22,9 +22,9 @@ from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from drumlin.api.http.disconnects import unless_disconnected
+from drumlin.api.http.disconnects import client, unless_disconnected
 from drumlin.kg import cancellation
-from drumlin.kg.errors import Busy
+from drumlin.kg.errors import Busy, Cancelled
 
 T = TypeVar("T")
 PATIENCE = 10.0
@@ -38,12 +38,22 @@ class Bulkhead:
     """
 
     def __init__(
-        self, name: str, threads: int, waiting: int, *, patience: float = PATIENCE, reads: bool = False
+        self,
+        name: str,
+        threads: int,
+        waiting: int,
+        *,
+        patience: float = PATIENCE,
+        reads: bool = False,
+        whole: bool = False,
     ) -> None:
-        """``reads``: its work changes nothing, by whatever method it is asked for, and ends with its client."""
+        """``reads``: its work changes nothing, by whatever method it is asked for, and ends with its client.
+
+        ``whole``: the body of a request was read before it waits for a thread, so that it is seen when its client leaves.
+        """
         self.name, self.threads, self.waiting = name, threads, waiting
         self.running = self.queued = self.refused = 0
-        self.reads, self._patience = reads, patience
+        self.reads, self._patience, self._whole = reads, patience, whole
         self._free = asyncio.Semaphore(threads)
         self._pool = ThreadPoolExecutor(threads, name)
 
@@ -52,8 +62,9 @@ class Bulkhead:
     ) -> T:
         """Run ``work`` in a thread of this pool, under ``of_this``, and return its result.
 
-        Raises ``Busy`` when too many requests wait, or no thread is free in time. When this task is cancelled, so is ``work``; its
-        thread is free again once it has returned. The rest of what has ``begun`` to be answered waits as long as it takes.
+        Raises ``Busy`` when too many requests wait, or no thread is free in time, ``Cancelled`` when the client leaves before. When
+        this task is cancelled, so is ``work``; its thread is free again once it has returned. The rest of what has ``begun`` to be
+        answered waits as long as it takes.
         """
         of_this = of_this or cancellation.Cancellation()
         if self._free.locked() and self.queued >= self.waiting and not begun:
@@ -61,7 +72,7 @@ class Bulkhead:
         self.queued += 1
         try:
             async with asyncio.timeout(None if begun else self._patience):
-                await self._free.acquire()
+                await self._enter()
         except TimeoutError:
             raise self._busy() from None
         finally:
@@ -76,6 +87,13 @@ class Bulkhead:
         except asyncio.CancelledError:
             of_this.cancel()
             raise
+
+    async def _enter(self) -> None:
+        receive = client.get()() if self._whole and self._free.locked() else None
+        if receive is None:
+            await self._free.acquire()
+        elif not await unless_disconnected(receive, self._free.acquire()):
+            raise Cancelled("the client left before its work began")
 
     def close(self) -> None:
         """Begin nothing any more; work that runs is not waited for."""
@@ -107,7 +125,7 @@ class Bulkheads:
 
     def __init__(self) -> None:
         self.probes = Bulkhead("probes", 2, 16)
-        self.writes = Bulkhead("writes", 16, 256)
+        self.writes = Bulkhead("writes", 16, 256, whole=True)
         self.bulk = Bulkhead("bulk", 8, 512, patience=600)  # a request that has begun is finished
         self.updates = Bulkhead("updates", 4, 16)
         self.queries = Bulkhead("queries", 16, 64)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from drumlin.api.http.asgi import Receive
 
 T = TypeVar("T")
+
+client: ContextVar[Callable[[], Receive | None]] = ContextVar("client", default=lambda: None)
+"""Returns what receives from the client of this request: after the body, that it has left. None when there is no request any more."""
 
 
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:

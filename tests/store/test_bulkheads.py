@@ -8,7 +8,9 @@ from concurrent.futures import Future
 
 import pytest
 
+from drumlin.api.http.asgi import Message
 from drumlin.api.http.bulkheads import Bulkhead, current
+from drumlin.api.http.disconnects import client
 from drumlin.kg import cancellation
 from drumlin.kg.cancellation import Cancellation
 from drumlin.kg.errors import Busy, Cancelled
@@ -90,6 +92,36 @@ def test_a_client_that_leaves_takes_its_work_along() -> None:
         await asyncio.gather(running, waiting, return_exceptions=True)
         assert await asyncio.to_thread(ended.wait, 30)
         assert (await pool.run(lambda: "free"), pool.running, pool.queued) == ("free", 0, 0)
+        pool.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_write_whose_client_leaves_the_queue_is_not_begun() -> None:
+    """Its place is free at once, not after the patience; one whose client stays gets its turn."""
+
+    async def scenario() -> None:
+        pool, gate, gone = Bulkhead("writes", 1, 1, whole=True), threading.Event(), asyncio.Event()
+
+        async def receive() -> Message:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        held = asyncio.create_task(pool.run(gate.wait))
+        await asyncio.sleep(0)
+        client.set(lambda: receive)
+        leaving = asyncio.create_task(pool.run(lambda: pytest.fail("begun")))
+        await asyncio.sleep(0)
+        assert pool.queued == 1
+        gone.set()
+        with pytest.raises(Cancelled):
+            await leaving
+        assert pool.queued == 0
+        gone.clear()
+        staying = asyncio.create_task(pool.run(lambda: "done"))
+        await asyncio.sleep(0)
+        gate.set()
+        assert (await staying, await held, pool.refused) == ("done", True, 0)
         pool.close()
 
     asyncio.run(scenario())
