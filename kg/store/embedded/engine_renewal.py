@@ -104,7 +104,6 @@ class EngineRenewal:
             if outcome.generation is None:
                 return False
             self.renewed += 1
-            processes.give_memory_back()
             log.info("engine_renewed", bytes=now, before=size, needed=outcome.needed, seconds=round(seconds, 1))
             return True
 
