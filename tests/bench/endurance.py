@@ -1,4 +1,4 @@
-"""A service that runs for long: private memory, file handles, threads and files between a quarter of the writes and all of them.
+"""A service that runs for long: private memory, file handles, threads and files at each quarter of the writes, the last against the first.
 
 The load is mixed: graphs that are replaced in bulk, some written alone, named ones that come and go; queries, each another text;
 searches, reads and resolutions, from addresses that change; subscribers of the feed that come and go; histories of a Prometheus that
@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class Sample(NamedTuple):
 
 
 def run() -> list[tuple[str, str, str, str, str]]:
-    """Load a service and look at a quarter and at the end; rows of the table."""
+    """Load a service and look at each quarter; rows of the table."""
     with tempfile.TemporaryDirectory() as folder, closing(socket.create_server(("127.0.0.1", 0))) as dead:
         address = dead.getsockname()[1]
         dead.close()
@@ -65,18 +65,29 @@ def run() -> list[tuple[str, str, str, str, str]]:
             until_ready(service)
             load = Load(service.url)
             began = time.monotonic()
-            phase(f"{WRITES // 4:,} writes")
-            load.go_on_until(WRITES // 4)
-            first = _sampled(service.process.pid, store)
-            phase(f"{WRITES:,} writes")
-            load.go_on_until(WRITES)
-            last = _sampled(service.process.pid, store)
+            samples = []
+            for quarter in range(1, 5):
+                writes = WRITES * quarter // 4
+                phase(f"{writes:,} writes")
+                load.go_on_until(writes)
+                samples.append(_sampled(service.process.pid, store))
             seconds = time.monotonic() - began
             assert service.process.poll() is None, "the service ended"
-    return [*_rows(first, last), _work(load, seconds)]
+            renewed = _renewals(service.url)
+    return [*_rows(samples), _work(load, seconds), ("  engines built anew", f"{renewed:,}", "", "", "")]
 
 
-def _rows(first: Sample, last: Sample) -> Iterator[tuple[str, str, str, str, str]]:
+def _renewals(url: str) -> int:
+    """Return how often the engine was built anew, since it had outgrown its graphs."""
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
+    name = 'drumlin_store_engine_renewals_total{outcome="done"} '
+    return next(int(float(each.removeprefix(name))) for each in lines if each.startswith(name))
+
+
+def _rows(samples: Sequence[Sample]) -> Iterator[tuple[str, str, str, str, str]]:
+    first, last = samples[0], samples[-1]
     marks = f"{WRITES:,} writes ({WRITES // 4:,})"
     target = "≤ 1.05" if WRITES >= 400_000 else ""
     for what, one, other, unit in (
@@ -87,6 +98,8 @@ def _rows(first: Sample, last: Sample) -> Iterator[tuple[str, str, str, str, str
     ):
         name, size = f"{marks}: {what}" if unit > 1 and not what.startswith(" ") else what, " MB" if unit > 1 else ""
         yield name, f"{one / unit:,.0f}{size}", f"{other / unit:,.0f}{size}", f"{one / other:.2f}", target
+    memory = ", ".join(f"{each.memory / (1 << 20):,.0f}" for each in samples)
+    yield "  private memory at each quarter", f"{memory} MB", "", "", ""
 
 
 def _work(load: Load, seconds: float) -> tuple[str, str, str, str, str]:
