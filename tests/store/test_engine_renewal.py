@@ -28,7 +28,7 @@ from drumlin.kg.store.protocol import GraphWrite
 from drumlin.kg.store.query_workers.client import QueryExecutor
 from drumlin.kg.store.query_workers.supervisor import Readers
 from tests.killing import agree
-from tests.store_behaviours import A, B, remove, values, write
+from tests.store_behaviours import JSON, A, B, remove, values, write
 from tests.waiting import until
 
 ALL = "SELECT ?v { GRAPH ?g { ?s ?p ?v } }"
@@ -89,7 +89,7 @@ def test_a_process_builds_an_engine_that_has_outgrown_its_graphs(tmp_path: Path)
         agree(again)
         assert again.renewal.renew()
         agree(again)
-    assert [each.name for each in (tmp_path / "store").glob("quads*")] == ["quads.1"]
+    assert [each.name for each in (tmp_path / "store").glob("quads*")] == ["quads"]
 
 
 def test_an_engine_of_its_graphs_size_is_left_alone(tmp_path: Path) -> None:
@@ -277,7 +277,7 @@ def fail(patched: pytest.MonkeyPatch, step: str) -> None:
         case "hold":
             patched.setattr(EmbeddedEngine, "hold", lambda *_: raise_full())
         case "catch up":
-            patched.setattr(engine_renewal, "catch_up", lambda *_: raise_full())
+            patched.setattr(engine_renewal, "approach", lambda *_: raise_full())
         case "open":
             patched.setattr(engine_renewal, "EmbeddedEngine", lambda *_: raise_full())
 
@@ -303,6 +303,22 @@ def test_a_read_that_takes_long_goes_on_in_the_engine_in_which_it_began(store: E
     renewing.join()
     agree(store)
     assert [each.name for each in store.directory.glob("quads*")] == ["quads.1"]
+
+
+def test_a_stream_that_nobody_reads_does_not_hold_up_the_end(store: EmbeddedStore) -> None:
+    """It pins the files of the engine in which it runs; a store that is closed ends it, and the renewal that waits for it."""
+    answer = store.answer(
+        "SELECT * { GRAPH ?g { ?a ?b ?c } GRAPH ?h { ?d ?e ?f } GRAPH ?i { ?j ?k ?l } }", media_type=JSON
+    )
+    next(iter(answer.chunks))
+    renewing = threading.Thread(target=store.renewal.renew)
+    renewing.start()
+    until(lambda: store._engine.folder.name == "quads.1")
+    renewing.join(0.1)
+    assert renewing.is_alive()
+    store.close()
+    renewing.join()
+    assert store.renewal.renewed == 1
 
 
 def test_the_log_is_not_shortened_by_what_a_build_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

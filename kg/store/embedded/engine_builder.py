@@ -16,7 +16,9 @@ import msgspec
 from drumlin.kg.errors import DrumlinError
 from drumlin.kg.processes import begun, limit_arenas, lower_priority
 from drumlin.kg.store.embedded.change_log_reader import LogReader
+from drumlin.kg.store.embedded.engine import EmbeddedEngine
 from drumlin.kg.store.embedded.rebuilding import build, packed_graphs
+from drumlin.kg.store.embedded.recovery import approach
 from drumlin.kg.store.embedded.wal import full
 from drumlin.kg.store.graph_text import statements_of, unpack
 
@@ -45,6 +47,10 @@ def build_when_outgrown(folder: Path, path: Path, size: int) -> BuildOutcome:
             return BuildOutcome(needed)
         _check_room(folder.parent, 2 * needed)
         generation = build(folder, log, graphs, lambda *_: _check_room(folder.parent, 0))
+        with closing(EmbeddedEngine(folder, log.store_id)) as engine:
+            generation = approach(engine, log, generation)
+            engine.flush()
+            engine.hold(generation)
         return BuildOutcome(needed, generation)
 
 

@@ -28,7 +28,7 @@ from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.engine import EmbeddedEngine
 from drumlin.kg.store.embedded.engine_applier import EngineApplier
 from drumlin.kg.store.embedded.engine_builder import BuildOutcome
-from drumlin.kg.store.embedded.recovery import catch_up
+from drumlin.kg.store.embedded.recovery import approach, catch_up
 from drumlin.kg.threads import ServiceThread
 
 SMALL = 8 << 20
@@ -41,8 +41,6 @@ REST = 20
 """How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
 _LOOK = 1.0  # seconds between two looks whether a builder is to be ended
-_NEAR = 500  # generations behind the log that are caught up with while nothing is applied
-_ROUNDS = 10
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +59,9 @@ class EngineRenewal:
         self._one = threading.Lock()
         self._ending = threading.Event()
         self._thread = ServiceThread(self._run, "renewal")
+
+    def start(self) -> None:
+        """Begin to look at the files; without it they are built anew by ``renew`` alone."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -83,7 +84,7 @@ class EngineRenewal:
         """
         with self._one:
             began, size = time.monotonic(), self._bytes()
-            if size < smallest:
+            if size < smallest or self._ending.is_set():
                 return False
             self._applier.building_from = self._changes.last()
             folder = engine_folder.another(self._engine.folder)
@@ -135,10 +136,7 @@ class EngineRenewal:
     def _put_in_place(self, folder: Path, generation: int) -> None:
         """Bring what was built, which holds a generation, up to the log, and have it take the engine's place."""
         with closing(EmbeddedEngine(folder, self._changes.store_id)) as built:
-            for _ in range(_ROUNDS):
-                if self._changes.last() - generation <= _NEAR:
-                    break
-                generation = catch_up(built, self._changes, generation)
+            generation = approach(built, self._changes, generation)
             with self._applier.paused() as exchanged:
                 with self._changes.still() as still:
                     generation = catch_up(built, still, generation)
@@ -148,6 +146,9 @@ class EngineRenewal:
             built.remove()
 
     def close(self) -> None:
-        """End the thread, and the build that is under way."""
+        """End the thread, and the build that is under way, whoever waits for it."""
         self._ending.set()
-        self._thread.join()
+        if self._thread.ident is not None:  # it was started
+            self._thread.join()
+        with self._one:  # of another thread
+            pass

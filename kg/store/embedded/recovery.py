@@ -7,6 +7,7 @@ they acknowledged it: there the batch in doubt is kept when the engine holds all
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import structlog
@@ -20,6 +21,9 @@ from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.change_log_reader import LogReader
 from drumlin.kg.store.embedded.engine import EmbeddedEngine
 from drumlin.kg.store.protocol import LogEntry
+
+_SHORT = 0.1  # seconds
+_ROUNDS = 10
 
 log = structlog.get_logger(__name__)
 
@@ -67,6 +71,16 @@ def catch_up(engine: EmbeddedEngine, changes: LogReader, since: int) -> int:
             lacking.clear()
     _write(engine, lacking)
     return generation
+
+
+def approach(engine: EmbeddedEngine, changes: LogReader, since: int) -> int:
+    """Catch up with a log that is written meanwhile, again and again, until that takes little time or does not get shorter."""
+    for _ in range(_ROUNDS):
+        began = time.monotonic()
+        since = catch_up(engine, changes, since)
+        if time.monotonic() - began < _SHORT:
+            break
+    return since
 
 
 def _change(

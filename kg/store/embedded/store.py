@@ -35,7 +35,7 @@ from drumlin.kg.store.embedded import engine_folder
 from drumlin.kg.store.embedded.engine import translated
 from drumlin.kg.store.embedded.engine_renewal import SMALLEST, EngineRenewal
 from drumlin.kg.store.embedded.graph_cache import Recent
-from drumlin.kg.store.embedded.opening import BASE, REPAIRED, is_store, open_parts
+from drumlin.kg.store.embedded.opening import BASE, QUADS, REPAIRED, is_store, open_parts
 from drumlin.kg.store.embedded.rebuilding import Progress, logged
 from drumlin.kg.store.embedded.retention import Kept, Pruning
 from drumlin.kg.store.embedded.snapshots import Snapshot
@@ -129,6 +129,8 @@ class EmbeddedStore:
         self._pruning = Pruning(self._changes, self._kept, self.observed)
         self._writer = Writer(opened, self._recent, self._clock, self._pruning, self.unwritable)
         self._renewal = EngineRenewal(self._engine, self._changes, self._writer.applier)
+        if progress and not self.unwritable:
+            self._renewal.start()
         log.info("store_opened", directory=str(self.directory), generation=self.generation)
 
     @property
@@ -418,11 +420,12 @@ class EmbeddedStore:
             self._closed = True
         if self._asking:
             self._asking.readers.close()
-        self._renewal.close()
-        self._writer.close()
         for stream in list(self._streams):
             stream.close()
+        self._renewal.close()
+        self._writer.close()
         self._engine.close()
+        self._settle_engine()
         self._changes.close()
         self._witness.close()
         self.archive.close()
@@ -431,6 +434,13 @@ class EmbeddedStore:
             shutil.rmtree(self.directory, ignore_errors=True)
         self._remove_stand_in()
         log.info("store_closed", directory=str(self.directory), generation=self.generation)
+
+    def _settle_engine(self) -> None:
+        """Give an engine that was built meanwhile its usual place, as the next start would."""
+        try:
+            engine_folder.settle(self.files / QUADS)
+        except OSError as error:
+            log.warning("engine_not_settled", error=str(error))
 
 
 def _size(file: Path) -> int:
