@@ -22,10 +22,11 @@ import msgspec
 import structlog
 
 from drumlin.kg import processes
+from drumlin.kg.disk import sync
 from drumlin.kg.errors import DrumlinError, StoreUnavailable
 from drumlin.kg.store.embedded import engine_folder
 from drumlin.kg.store.embedded.change_log import ChangeLog
-from drumlin.kg.store.embedded.engine import EmbeddedEngine
+from drumlin.kg.store.embedded.engine import EmbeddedEngine, translated
 from drumlin.kg.store.embedded.engine_applier import EngineApplier
 from drumlin.kg.store.embedded.engine_builder import BuildOutcome
 from drumlin.kg.store.embedded.recovery import approach, catch_up
@@ -70,7 +71,8 @@ class EngineRenewal:
                 if time.monotonic() >= self._not_before and self._bytes() >= self._large:
                     self.renew()
             except DrumlinError as error:
-                log.warning("engine_not_renewed", error=str(error), hint=error.hint)
+                if not self._ending.is_set():
+                    log.warning("engine_not_renewed", error=str(error), hint=error.hint)
             except Exception:  # the store goes on with the engine that it has
                 log.exception("engine_not_renewed")
 
@@ -137,6 +139,8 @@ class EngineRenewal:
         """Bring what was built, which holds a generation, up to the log, and have it take the engine's place."""
         with closing(EmbeddedEngine(folder, self._changes.store_id)) as built:
             generation = approach(built, self._changes, generation)
+            with translated("written"):
+                sync(folder.parent)  # or the folder might be lost, and the other one is removed
             with self._applier.paused() as exchanged:
                 with self._changes.still() as still:
                     generation = catch_up(built, still, generation)
