@@ -35,9 +35,8 @@ log = structlog.get_logger()
 LOOPBACK = ("localhost",)
 _AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
-_GIVING_BACK = (
-    60.0  # seconds after which memory that was freed is given back: it takes 6 ms for 250 MB, in which nobody gets any
-)
+_GIVING_BACK = 20.0
+"""Seconds after which memory that was freed is given back: that takes 6 ms for 250 MB, in which nobody gets any."""
 _ARENAS = 2  # of the allocator; by default each thread may have one, and memory grows by what they keep
 HEAD_MILLISECONDS = 10_000
 """Milliseconds in which the head of a request must have come."""
