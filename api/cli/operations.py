@@ -168,7 +168,7 @@ def _tell_repair(report: Any, tokens: int) -> None:
 
 
 def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> None:
-    """Merge a store's files: queries are faster after many writes, and room is given back.
+    """Merge a store's files, or build them anew where they have outgrown the graphs: queries are faster, and room is given back.
 
     **Example**: `drumlin optimize`
     """

@@ -89,7 +89,10 @@ def checked(service: Service) -> dict[str, Any]:
 
 @router.post("/optimize", summary="Merge the store's files")
 def optimize(service: Service) -> dict[str, Any]:
-    """Merge the engine's files, which makes queries faster after many writes, and say how many bytes there were and are."""
+    """Merge the engine's files, which makes queries faster after many writes, and say how many bytes there were and are.
+
+    Where they have outgrown the graphs they are built anew.
+    """
     store = _store(service)
     began = time.perf_counter()
     before = store.stored_bytes()
