@@ -41,6 +41,7 @@ EVERY = 5.0
 REST = 20
 """How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
+_BUILDER = "drumlin.kg.store.embedded.engine_builder"
 _LOOK = 1.0  # seconds between two looks whether a builder is to be ended
 
 log = structlog.get_logger(__name__)
@@ -112,9 +113,10 @@ class EngineRenewal:
 
     def _built(self, folder: Path, size: int) -> BuildOutcome:
         """Have a process build in ``folder``; it ends with this thread, and when the store is closed."""
-        process, channel = processes.start(
-            "drumlin.kg.store.embedded.engine_builder", str(folder), str(self._changes.path), str(size)
-        )
+        try:
+            process, channel = processes.start(_BUILDER, str(folder), str(self._changes.path), str(size))
+        except OSError as error:
+            raise StoreUnavailable(f"no process can be started that builds an engine: {error}") from error
         with process, channel:
             said = b""
             channel.settimeout(_LOOK)

@@ -437,6 +437,8 @@ class EmbeddedStore:
 
     def _settle_engine(self) -> None:
         """Give an engine that was built meanwhile its usual place, as the next start would."""
+        if self._engine.folder.name == QUADS:
+            return
         try:
             engine_folder.settle(self.files / QUADS)
         except OSError as error:
