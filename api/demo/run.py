@@ -87,11 +87,10 @@ def _edge(show: Demo, directory: Path, port: int, *, once: bool) -> None:
 
 
 def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
-    with kuscia_network.telemetry(directory) as url:
-        port = listening_address("127.0.0.1", port)
-        settings = kuscia_network.settings(url, port)
+    with kuscia_network.telemetry(directory) as url, listening_address("127.0.0.1", port) as chosen:
+        settings = kuscia_network.settings(url, chosen)
         source = kuscia_network.source(directory / "cluster", settings)
-        with _service(directory, settings, source, port) as client:
+        with _service(directory, settings, source, chosen) as client:
             _graph(show, client)
             show.say("How is each domain?")
             if not kuscia_network.board(client):
@@ -154,8 +153,10 @@ def _sample_service(show: Demo, directory: Path, url: str | None, port: int) -> 
     """Load the sample into a fresh store and serve it; yield a client."""
     cluster = directory / "cluster"
     sample.write_sample(cluster, days=show.days, now=now())
-    port = listening_address("127.0.0.1", port)
-    with _service(directory, _settings(url, port), DumpSource([cluster], KINDS, clock=now), port) as client:
+    with (
+        listening_address("127.0.0.1", port) as chosen,
+        _service(directory, _settings(url, chosen), DumpSource([cluster], KINDS, clock=now), chosen) as client,
+    ):
         yield client
 
 
