@@ -83,7 +83,7 @@ def _edge(show: Demo, directory: Path, port: int, *, once: bool) -> None:
         _graph(show, client)
         _series(show, client, fetch=url is not None)
         if not once:
-            _keep_serving(client, f"{WORKLOAD} -u {client.url}", f"history {WORKLOAD} {METRIC} --last 7d")
+            _keep_serving(client, WORKLOAD, f"history {WORKLOAD} {METRIC} --last 7d")
 
 
 def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
@@ -107,7 +107,7 @@ def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
             if not once:
                 _keep_serving(
                     client,
-                    f"{kuscia_network.FAILED} -u {client.url}",
+                    kuscia_network.FAILED,
                     f"query why-failed -p work={kuscia_network.FAILED}",
                 )
 
