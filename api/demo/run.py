@@ -38,6 +38,7 @@ WORKLOAD = f"{sample.CLUSTER}/payments/deployment/checkout"
 METRIC = "cpu_usage"
 LIVE_SCRAPE = "1s"
 _LIVE_SECONDS = 45.0
+_GOES_ON = "15s"  # how often what is generated is scraped, after its history
 
 COUNTS = """PREFIX : <https://w3id.org/drumlin/ns#>
 SELECT ?kind (COUNT(?entity) AS ?count) WHERE { GRAPH ?entity { ?entity a ?type } BIND(STRAFTER(STR(?type), "#") AS ?kind) }
@@ -124,12 +125,18 @@ def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
     text = directory / "history.om"
     end = int(now().timestamp()) // history.STEP * history.STEP
     with out.status(f"generating {show.days} days of history …"):
-        count = history.write_history(text, start=end - show.days * 86_400, end=end)
+        generated = history.GeneratedHistory(end - show.days * 86_400)
+        count = generated.write(text, end + 1)
         prometheus.backfill(text, home)
         text.unlink()
     with (
         _node_exporter(show, home) as targets,
-        prometheus.start_prometheus(home, targets=targets, scrape_interval=LIVE_SCRAPE) as server,
+        history.scraped(generated, time.time) as going_on,
+        prometheus.start_prometheus(
+            home,
+            targets={**targets, "generated": prometheus.ScrapeTarget(going_on, {}, _GOES_ON, as_is=True)},
+            scrape_interval=LIVE_SCRAPE,
+        ) as server,
     ):
         show.say(f"Prometheus runs at {server.url} with {count:,} generated samples")
         yield server.url
