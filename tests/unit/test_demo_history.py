@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import httpx
-
-from drumlin.api.demo.history import STEP, GeneratedHistory, scraped
+from drumlin.api.demo.history import STEP, GeneratedHistory
 
 START = 1_700_000_100
 END = START + 10 * STEP
@@ -24,8 +22,7 @@ def test_what_is_scraped_goes_on_where_the_history_ends(tmp_path: Path) -> None:
     first = {name: float(value) for name, value in reversed(CPU.findall(text))}
     assert count == 10 * len({line.split(" ")[0] for line in text.splitlines() if not line.startswith("#")})
 
-    with scraped(generated, lambda: float(END)) as address:
-        after = {name: float(value) for name, value in CPU.findall(httpx.get(f"http://{address}/metrics").text)}
+    after = {name: float(value) for name, value in CPU.findall(generated.text(END))}
 
     assert after.keys() == before.keys()
     for name, value in after.items():
