@@ -6,20 +6,23 @@ not among them. So keys may be rotated at any time, and one that the issuer with
 
 from __future__ import annotations
 
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 import jwt
+import msgspec
 import structlog
 
 from drumlin.api.access.callers import Caller, Role
 from drumlin.kg.config.issuers import IssuerSettings, can_be_overheard
 from drumlin.kg.errors import DrumlinError, Forbidden, IdentityUnavailable, Unauthenticated
+from drumlin.kg.telemetry.fetch.transport import BROKEN, Oversized, Transport, UnreadableBody
 
 MAX_TOKEN = 16 * 1024
 """Bytes of a token that is looked at."""
@@ -218,21 +221,20 @@ def _keys_in(found: Any, address: str) -> dict[str | None, jwt.PyJWK]:
 
 def fetch_json(address: str) -> Any:
     """Return the JSON at an address, without following redirects; raises ``IdentityUnavailable``."""
+    server = Transport(address, _SECONDS, ssl.create_default_context() if address.startswith("https:") else None)
+    target = f"?{query}" if (query := urlsplit(address).query) else ""
     try:
-        with httpx.Client(timeout=_SECONDS, follow_redirects=False) as client, client.stream("GET", address) as answer:
-            if answer.status_code != 200:
-                raise IdentityUnavailable(f"{address} answered {answer.status_code}", hint="check the issuer's address")
-            body = b""
-            for piece in answer.iter_bytes():
-                body += piece
-                if len(body) > _MOST:
-                    raise IdentityUnavailable(f"{address} answered with more than {_MOST:,} bytes")
-        return httpx.Response(200, content=body).json()
-    except (httpx.HTTPError, ValueError) as error:
+        answer = server.send("GET", target, {"Accept": "application/json"}, None, _MOST)
+        if answer.status != 200:
+            raise IdentityUnavailable(f"{address} answered {answer.status}", hint="check the issuer's address")
+        return msgspec.json.decode(answer.body)
+    except (*BROKEN, Oversized, UnreadableBody, msgspec.DecodeError) as error:
         raise IdentityUnavailable(
             f"{address} cannot be read: {type(error).__name__}",
             hint="check the address, the network and its certificate",
         ) from error
+    finally:
+        server.close()
 
 
 def _invalid(reason: str, hint: str = "ask its issuer for a new one") -> DrumlinError:
