@@ -84,6 +84,11 @@ class Authenticator:
         self._load()
 
     @property
+    def asks(self) -> bool:
+        """Whether it asks callers for a token."""
+        return self._asks
+
+    @property
     def anonymous(self) -> Caller | None:
         """The caller without a token; None when there is no such caller."""
         return self._nobody if self._asks or not self._unguarded else ANYBODY
