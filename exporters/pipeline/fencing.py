@@ -23,7 +23,7 @@ from drumlin.kg.store.protocol import GraphEntry, GraphWrite, Row, StoredGraph, 
 log = structlog.get_logger()
 
 _REVISION = "https://w3id.org/drumlin/ns#revision"
-_TERM = f"SELECT ?revision WHERE {{ ?term <{_REVISION}> ?revision }}"
+_TERM = f"SELECT ?term ?revision WHERE {{ ?term <{_REVISION}> ?revision }}"
 
 
 class NotLeading(StoreUnavailable):
