@@ -41,7 +41,7 @@ SELECT ?run ?reason ?container ?count ?last ?ongoing ?code WHERE {{
   OPTIONAL {{ ?transition <{NAMESPACE}ongoing> ?ongoing }}
   OPTIONAL {{ ?transition <{NAMESPACE}exitCode> ?code }}
 }}"""
-_TRANSITIONS_OF = _TRANSITIONS.replace("WHERE {", f"WHERE {{ ?run <{NAMESPACE}runOf> ?entity .", 1)
+_TRANSITIONS_OF = _TRANSITIONS.replace("?code WHERE {", f"?code ?entity WHERE {{ ?run <{NAMESPACE}runOf> ?entity .", 1)
 _RUN_VALUES = {
     "end": f"{_PROV}endedAtTime",
     "outcome": f"{NAMESPACE}outcome",
