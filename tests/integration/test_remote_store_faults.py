@@ -93,7 +93,7 @@ def test_a_write_that_was_cut_is_finished_by_the_next(
     if running.name != "virtuoso":
         pytest.skip("its update is one transaction")
     monkeypatch.setattr(write_lease, "_TOGETHER", 2)
-    monkeypatch.setattr(write_lease, "ABANDONED", 0.2)
+    monkeypatch.setattr(write_lease, "QUICK", 0.2)
     store.apply([write(A, 0), write(B, 0)])
     for requests in itertools.count(1):
         before = store.generation
@@ -136,7 +136,9 @@ def _dying(store: RemoteStore, *, after: int) -> Iterator[None]:
     yield
 
 
-def test_a_killed_engine_keeps_what_it_acknowledged(tmp_path: Path, running: RunningEngine) -> None:
+def test_a_killed_engine_keeps_what_it_acknowledged(
+    tmp_path: Path, running: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After kill -9 of the engine under load, everything acknowledged is there, whole, and the log agrees."""
     directory = tmp_path / "killed"
     acknowledged: dict[str, int] = {}
@@ -169,12 +171,8 @@ def test_a_killed_engine_keeps_what_it_acknowledged(tmp_path: Path, running: Run
             opened.close()
     with engine(running.name, directory) as second:
         again = another(second)
-        remote_claims_abandoned = write_lease.ABANDONED
-        write_lease.ABANDONED = 0.2
-        try:
-            again.apply([write(A, "after")])
-        finally:
-            write_lease.ABANDONED = remote_claims_abandoned
+        monkeypatch.setattr(write_lease, "QUICK", 0.2)
+        again.apply([write(A, "after")])
         for graph, number in acknowledged.items():
             kept = {each.split('"')[1] for each in read(again, graph).lines}
             assert any(str(later) in kept for later in (number, number + 7)), graph
