@@ -21,8 +21,9 @@ import pytest
 from drumlin.api.demo.prometheus import free_port
 from drumlin.kg.graphs.owners import HEADER
 from tests.fake_apiserver.server import FakeApiServer
+from tests.integration.engines import engine
 from tests.listening import listening
-from tests.service.conftest import BASE, ROOT, run_drumlin, serving
+from tests.service.conftest import BASE, ROOT, Service, run_drumlin, serving
 from tests.service.test_clusters import add, write_kubeconfig
 
 PATIENCE = 45.0
@@ -230,6 +231,38 @@ def _sequence(api: FakeApiServer, url: str, newest: Callable[[], str], one: Foll
     two.process.terminate()
     assert two.process.wait(PATIENCE) == 0
     assert "holderIdentity" not in api.state.read(api.state.named("leases"), "drumlin", "drumlin")["spec"]
+
+
+def test_of_two_services_before_one_engine_one_follows_the_cluster(tmp_path: Path) -> None:
+    """Both answer alike and are ready; when the one that follows is killed amid its writes, the other goes on."""
+    with FakeApiServer() as api, engine("oxigraph", tmp_path / "engine") as running, changing(api) as newest:
+        add(api, "namespaces", "shop", {})
+        add(api, "pods", "db-0", {})
+        environment = write_kubeconfig(tmp_path / "kubeconfig", {"main": api.url})
+        environment |= {"DRUMLIN_ELECTION__LEASE": "drumlin", "DRUMLIN_ELECTION__SECONDS": "2"}
+        options = ("--store", running.url, "--source", "kubernetes")
+        with serving(*options, environment=environment) as one, serving(*options, environment=environment) as two:
+
+            def leading(service: Service) -> bool:
+                told = _HTTP.get(f"{service.url}/readyz")
+                return told.status_code == 200 and told.json()["leaders"][0]["leading"]
+
+            until(lambda: leading(one) or leading(two), "a leader")
+            leader, other = (one, two) if leading(one) else (two, one)
+            until(lambda: _HTTP.get(f"{other.url}/readyz").status_code == 200, "that the other is ready")
+            assert not leading(other)
+            name = newest()
+            for each in (leader, other):
+                path = f"{each.url}/subgraph/prod/shop/pod/{name}"
+                until(lambda path=path: _HTTP.get(path).status_code == 200, "what the leader writes")  # type: ignore[misc]
+            leader.process.kill()
+            leader.process.wait()
+            until(lambda: leading(other), "that a killed leader is followed")
+            name = newest()
+            path = f"{other.url}/subgraph/prod/shop/pod/{name}"
+            until(lambda: _HTTP.get(path).status_code == 200, "what the other writes")
+            term = _HTTP.get(f"{other.url}/subgraph/agent/kubernetes%3Aprod", headers={"Accept": "application/ld+json"})
+            assert term.json()["revision"] == 2
 
 
 def test_an_election_before_a_directory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
