@@ -79,8 +79,8 @@ class Claims:
         looked = time.monotonic()
         while True:
             claim = Claim(name, books.State())
-            self._connection.update(books.claim(name))
             try:
+                self._connection.update(books.claim(name))
                 claim.state = self.state(graphs)
             except BaseException:
                 self._withdraw(claim)
