@@ -101,7 +101,7 @@ class WatchStream:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ApiRequest:
     """One request: what is asked for, and the JSON that goes with it."""
 
     method: str
@@ -238,14 +238,14 @@ class ApiServer:
         A 401, and a 403 for what was served before, reload the credentials, at most every ``RENEW_SECONDS``. Raises ``ApiRefused`` for
         any status but 200, ``SourceUnavailable`` when the server cannot be reached or there are no credentials.
         """
-        return self._opened(_Asked("GET", path, params), timeout)
+        return self._opened(_ApiRequest("GET", path, params), timeout)
 
     def write(self, method: str, path: str, body: Mapping[str, Any], *, timeout: float) -> bytes:
         """Send ``body`` as JSON (POST, PUT) and return the answer; raises as ``stream`` does, and is never sent again."""
-        with self._opened(_Asked(method, path, body=msgspec.json.encode(body)), timeout) as answer:
+        with self._opened(_ApiRequest(method, path, body=msgspec.json.encode(body)), timeout) as answer:
             return b"".join(answer)
 
-    def _opened(self, asked: _Asked, timeout: float) -> WatchStream:
+    def _opened(self, asked: _ApiRequest, timeout: float) -> WatchStream:
         connection = self._connection
         response = self._send(connection, asked, timeout)
         if response.status == 401 or (response.status == 403 and asked.path in self._served):
@@ -270,7 +270,7 @@ class ApiServer:
         self._served.add(asked.path)
         return WatchStream(response, str(asked))
 
-    def _send(self, connection: _Connection, asked: _Asked, timeout: float) -> urllib3.BaseHTTPResponse:
+    def _send(self, connection: _Connection, asked: _ApiRequest, timeout: float) -> urllib3.BaseHTTPResponse:
         query = f"?{urlencode(asked.params)}" if asked.params else ""
         headers = connection.headers()
         if asked.body is not None:
@@ -354,7 +354,7 @@ def _configuring() -> Iterator[None]:
         ) from error
 
 
-def _refusal(asked: _Asked, response: urllib3.BaseHTTPResponse, answer: WatchStream) -> ApiRefused:
+def _refusal(asked: _ApiRequest, response: urllib3.BaseHTTPResponse, answer: WatchStream) -> ApiRefused:
     wait, said = response.headers.get("retry-after", ""), _said(response, answer)
     return ApiRefused(
         f"{asked}: the API server answered {response.status}{said}",

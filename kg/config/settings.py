@@ -139,7 +139,7 @@ class ElectionSettings(BaseModel):
         "drumlin", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="Its namespace, in each cluster."
     )
     seconds: int = Field(
-        10, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
+        8, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
     )
 
 

@@ -20,7 +20,7 @@ from drumlin.kg.store.remote.engine import Capability
 
 ABANDONED = 60.0
 """Seconds without a sign of life until a claim is taken for abandoned: longer than the engine may go on with a write whose writer died."""
-QUICK = 4.0
+QUICK = 3.0
 """The same of a claim for a quick write, which an engine has done in a fraction of that."""
 BEAT = 1.0
 """Seconds between two signs of life."""
