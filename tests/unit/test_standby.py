@@ -61,7 +61,7 @@ def standing_by(api: Api, clock: Clock, kind: type[Exporter]) -> tuple[Exporter,
     election = Election(access, LeaseName("drumlin", "drumlin", 10, "this"), clock=clock)
     sink = FencedSink(MemorySink(), election, Iris(settings.base), ("kubernetes:prod",))
     source = KubernetesSource(access, KINDS, "prod")
-    pipeline = Pipeline(sink, KINDS, settings, Iris(settings.base), TemplateCatalogue.shipped(), (), clock=lambda: None)  # type: ignore[arg-type, return-value]
+    pipeline = Pipeline(sink, KINDS, settings, Iris(settings.base), TemplateCatalogue.shipped(), (), clock=now)
     exporter = kind(pipeline, source, Candidate(election, sink))
     election.turn()
     return exporter, election
