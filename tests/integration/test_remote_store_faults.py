@@ -296,6 +296,36 @@ def test_a_live_writer_is_never_passed_over_however_slow_its_engine(
     slow.close()
 
 
+def test_a_writer_that_was_paused_amid_its_requests_writes_nothing_late(
+    running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever request of a write comes after another writer has taken the claim away is refused, and what the write is said to be is true."""
+    monkeypatch.setattr(write_lease, "QUICK", 0.1)
+    monkeypatch.setattr(write_lease, "_TOGETHER", 3)
+    store.apply([write(A, 0), write(B, 0)])
+    for place in itertools.count(1):
+        paused = another(running)
+        passed, requests = paused._connection.update, itertools.count(1)
+
+        def update(
+            text: str, passed: Callable[[str], None] = passed, requests: Iterator[int] = requests, place: int = place
+        ) -> None:
+            if next(requests) == place:
+                store.apply([write(A, "newer", place), write(B, "newer", place)])
+            passed(text)
+
+        monkeypatch.setattr(paused._connection, "update", update)
+        with closing(paused), suppress(StoreUnavailable):
+            paused.apply([write(A, "older", place), write(B, "older", place)])
+        found = [{each.split('"')[1] for each in read(store, graph).lines} for graph in (A, B)]
+        assert found[0] == found[1]
+        reached = next(requests) > place
+        assert found[0] == ({"newer", str(place)} if reached and place > 1 else {"older", str(place)})
+        if not reached:
+            break
+    assert place > 2
+
+
 def test_an_engine_that_hangs_makes_nobody_pass_over_anybody(
     running: RunningEngine, store: RemoteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

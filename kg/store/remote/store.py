@@ -203,9 +203,10 @@ class RemoteStore:
     def _after_failure(self, claim: Claim, told: LogEntry, error: UpdateFailed) -> None:
         """Find out what became of an update that was not acknowledged; raise unless it was done."""
         try:
-            if self._claims.state(()).pending:
+            state = self._claims.state(())
+            if state.pending and f"{claim.name} {claim.beat}" in state.claims:
                 self._claims.redo(claim)
-            elif self._log([told.generation]) == []:
+            elif told not in self._log([told.generation]):  # another writer's, if any: this one was passed over
                 raise error
         except UpdateFailed:
             raise

@@ -120,7 +120,7 @@ class Claims:
                 self._connection.update(text)
         else:
             noted = [books.forgotten(), *books.written_down(steps)]
-            self._run([books.fence(claim.name), *noted, *steps, *books.struck_out(len(steps))], claim, release=True)
+            self._run([*noted, *steps, *books.struck_out(len(steps))], claim, fenced=True)
         claim.ended = True
 
     @contextmanager
@@ -152,12 +152,17 @@ class Claims:
         self._run([*steps, *books.struck_out(len(steps))], claim)
         log.warning("write_redone", operations=len(steps), claim=claim.name)
 
-    def _run(self, operations: list[str], claim: Claim, *, release: bool = False) -> None:
-        """Run operations in order, as many in one request as fit, with a sign of life between; ``release`` ends the claim with the last."""
+    def _run(self, operations: list[str], claim: Claim, *, fenced: bool = False) -> None:
+        """Run operations in order, as many in one request as fit, with a sign of life between.
+
+        ``fenced``: no request of them is taken once the claim is gone, and the last one ends it.
+        """
         for start in range(0, len(operations), _TOGETHER):
             if time.monotonic() - claim.shown > BEAT:
                 self.renew(claim)
             together = operations[start : start + _TOGETHER]
-            if release and start + _TOGETHER >= len(operations):
-                together.append(books.release(claim.name, claim.beat))
+            if fenced and start + _TOGETHER < len(operations):
+                together = [books.fence(claim.name), books.fence_again(claim.name), *together]
+            elif fenced:
+                together = [books.fence(claim.name), *together, books.release(claim.name, claim.beat)]
             self._connection.update(";\n".join(together))
