@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,10 +51,12 @@ def run(seconds: int = SECONDS) -> Rows:
             phase("cold start")
             with serving(*options, environment=environment) as service, _watched(service) as memory:
                 cold = _synced(service)
+                phase(f"  {cold[0]:.1f} s, {cold[1]:.1f} s CPU, {max(memory):.0f} MB")
                 generation, cold_memory = _generation(service), max(memory)
             phase("restart")
             with serving(*options, environment=environment) as service, _watched(service) as memory:
                 again = _synced(service)
+                phase(f"  {again[0]:.1f} s, {again[1]:.1f} s CPU, {max(memory):.0f} MB")
                 writes, again_memory = _generation(service) - generation, max(memory)
                 phase("events")
                 live = _events(service, api, seconds, memory)
@@ -166,9 +169,14 @@ def _events(service: Service, api: Any, seconds: int, memory: list[float]) -> di
     api.stdin.flush()
     sent: dict[str, list[float]] = json.loads(api.stdout.readline())
     took = time.monotonic() - began
-    wait_for(lambda: sum(map(len, seen.values())) >= wanted, "the last event", 120)
+    wait_for(
+        lambda: all(seen[pod] and seen[pod][-1] >= times[-1] for pod, times in sent.items()), "the last event", 300
+    )
     stop.set()
-    late = sorted(1000 * (at - then) for pod, times in sent.items() for then, at in zip(times, seen[pod], strict=True))
+    # A change that comes while an earlier one of the same pod waits is written together with it.
+    late = sorted(
+        1000 * (seen[pod][bisect_left(seen[pod], then)] - then) for pod, times in sent.items() for then in times
+    )
     looks = memory[looked:]
     fifth = max(1, len(looks) // 5)
     return {
