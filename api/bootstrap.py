@@ -15,7 +15,7 @@ from fastapi import Request
 from drumlin.api.access import audit_log, tokens
 from drumlin.api.access.audit_log import AccessLog
 from drumlin.api.access.tokens import TokenFile
-from drumlin.api.exporting import Exporting
+from drumlin.api.exporting import Candidate, Exporting
 from drumlin.api.http.bulkheads import Bulkheads
 from drumlin.api.statistics import Counting
 from drumlin.exporters.backfill import Backfill
@@ -302,7 +302,15 @@ def _exporting(
         own, home = settings.of_cluster(name), name == settings.cluster
         if not home:
             _ensure(store, own, iris, catalogue, datasources, home=False)
-        yield Exporting(Pipeline(store, kinds_of(own), own, iris, catalogue, datasources, clock=now, home=home), each)
+        candidate = Candidate.of(own, each, store, iris, (each.name,))
+        if candidate and isinstance(store, EmbeddedStore):
+            raise InvalidSettings(
+                "an election is for several processes before one store, and a directory has one process",
+                hint="leave election.lease out, name an engine (--store sparql+http://…), or elect followers (drumlin follow)",
+            )
+        sink = candidate.sink if candidate else store
+        pipeline = Pipeline(sink, kinds_of(own), own, iris, catalogue, datasources, clock=now, home=home)
+        yield Exporting(pipeline, each, candidate)
 
 
 def _own_metrics(

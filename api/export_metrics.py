@@ -25,6 +25,13 @@ class ExportMetrics(Collector):
         for each in self._exporters:
             ready.add_metric([each.source.name], float(each.ready))
         yield ready
+        leader = GaugeMetricFamily(
+            "drumlin_export_leader", "1 while this process is elected to follow the source.", labels=["source"]
+        )
+        for each in self._exporters:
+            if each.election:
+                leader.add_metric([each.source.name], float(each.election.leads))
+        yield leader
         yield from _by_kind({each.source.name: each.kinds for each in self._exporters})
         yield from _by_work(self._exporters)
 

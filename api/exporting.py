@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,12 +16,17 @@ import structlog
 
 from drumlin.exporters.jobs import PeriodicJob
 from drumlin.exporters.kubectl.dump import DumpSource
+from drumlin.exporters.kubernetes.election import Election, LeaseName
 from drumlin.exporters.kubernetes.informer import KindStatus, KubernetesSource
-from drumlin.exporters.pipeline.pipeline import Pipeline, RunSummary
+from drumlin.exporters.pipeline.fencing import FencedSink, NotLeading
+from drumlin.exporters.pipeline.pipeline import Ending, Pipeline, RunSummary
 from drumlin.exporters.pipeline.reconciler import ChangeCounts
 from drumlin.exporters.pipeline.runs import Observed
+from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.protocol import Kind, Source
+from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import SourceRefused
+from drumlin.kg.model.iris import Iris
 from drumlin.kg.telemetry.freshness import Staleness
 
 log = structlog.get_logger()
@@ -26,11 +34,46 @@ log = structlog.get_logger()
 RESTART_SECONDS = 5.0
 
 
-class Exporter:
-    """A ``pipeline`` over ``source``. ``failure`` is why a run failed, until a later one has written all that exists."""
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What an exporter needs that writes only while it is elected: its election, and the sink that its ``pipeline`` writes to."""
 
-    def __init__(self, pipeline: Pipeline, source: Source) -> None:
+    election: Election
+    sink: FencedSink
+
+    @classmethod
+    def of(cls, settings: Settings, source: Source, sink: Sink, iris: Iris, owners: Sequence[str]) -> Candidate | None:
+        """Return it where the settings name a Lease and ``source`` is a live cluster; else None: the exporter writes unasked."""
+        wanted = settings.election
+        if wanted.lease is None or not isinstance(source, KubernetesSource):
+            return None
+        holder = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        election = Election(source.access, LeaseName(wanted.namespace, wanted.lease, wanted.seconds, holder))
+        return cls(election, FencedSink(sink, election, iris, owners))
+
+
+@dataclass(frozen=True, slots=True)
+class _TermOver:
+    """Ends a run when the exporter is stopped, and when another process may lead."""
+
+    stop: threading.Event
+    election: Election
+
+    def is_set(self) -> bool:
+        """Return whether the run is to end."""
+        return self.stop.is_set() or not self.election.leads
+
+
+class Exporter:
+    """A ``pipeline`` over ``source``. ``failure`` is why a run failed, until a later one has written all that exists.
+
+    A ``candidate`` writes only while it is elected; otherwise it stands by.
+    """
+
+    def __init__(self, pipeline: Pipeline, source: Source, candidate: Candidate | None = None) -> None:
         self.source = source
+        self.election = candidate.election if candidate else None
+        self._candidate = candidate
         self.finished = False
         self._began = time.monotonic()
         self._failure: str | None = None
@@ -55,11 +98,37 @@ class Exporter:
         self._failure = reason
 
     def run(self, stop: threading.Event) -> RunSummary:
-        """Export until the source is done or ``stop`` is set; blocks, and raises what ``Pipeline.run`` raises."""
+        """Export until the source is done or ``stop`` is set; blocks, and raises what ``Pipeline.run`` raises.
+
+        A candidate exports as often, and as long, as it is elected.
+        """
+        if self._candidate is None:
+            return self._export(stop)
+        summary, election = RunSummary(), self._candidate.election
+        election.start()
+        while election.wait(stop):
+            try:
+                self._candidate.sink.take_over()
+                summary = self._export(_TermOver(stop, election))
+            except NotLeading as error:
+                log.warning("export_interrupted", source=self.source.name, reason=str(error))
+        return summary
+
+    def _export(self, stop: Ending) -> RunSummary:
         summary = self._pipeline.run(self.source, stop, self._recover)
         self.failure = None
         self.finished = not isinstance(self.source, KubernetesSource)
         return summary
+
+    def retire(self) -> None:
+        """Give the Lease back, if this process holds it; called when nothing more is written."""
+        if self.election:
+            self.election.stop()
+
+    @property
+    def stands_by(self) -> bool:
+        """Whether another process is to write, or nobody knows who."""
+        return self.election is not None and not self.election.leads
 
     def _recover(self, _: RunSummary) -> None:
         if self._pipeline.synced:
@@ -74,8 +143,17 @@ class Exporter:
 
     @property
     def ready(self) -> bool:
-        """True once every kind has been yielded in full and written, the core kinds among them, until that fails; or a dump has ended."""
+        """True once every kind has been yielded in full and written, the core kinds among them, until that fails; or a dump has ended.
+
+        While another process is known to lead, this one is ready to take over.
+        """
+        if self.stands_by:
+            return self._is_led
         return self.finished or (self._complete and self.failure is None)
+
+    @property
+    def _is_led(self) -> bool:
+        return self.election is not None and self.election.leader is not None
 
     @property
     def missing(self) -> dict[str, Any] | None:
@@ -84,6 +162,8 @@ class Exporter:
             return None
         found: dict[str, Any] = {"source": self.source.name}
         found["waiting"] = [each.kind.name for each in self.kinds if not each.synced]
+        if self.stands_by:
+            found["waiting"] = ["an elected leader"]
         if trouble := self.trouble:
             found["failure"] = trouble
         return found
@@ -93,6 +173,8 @@ class Exporter:
         """Since when changes of some kinds may have gone unseen, and why; None while all that is in the graph is followed."""
         if self.finished:
             return None
+        if self.election and self.stands_by:
+            return self._leaderless(self.election)
         ages = self.stale_kinds
         reasons = [each.trouble for each in self.kinds if each.trouble and ages.get(each.kind)]
         oldest = max(ages.values(), default=0.0)
@@ -103,6 +185,12 @@ class Exporter:
         since = datetime.now(UTC) - timedelta(seconds=oldest)
         reason = self._failure or next(iter(reasons), "it has not been read since the start")
         return Staleness(self.cluster, since, reason, tuple(each.name for each, age in ages.items() if age))
+
+    def _leaderless(self, election: Election) -> Staleness | None:
+        if self._is_led:
+            return None
+        since = datetime.now(UTC) - timedelta(seconds=election.leaderless)
+        return Staleness(self.cluster, since, election.trouble or "no process is elected to follow the cluster", ())
 
     @property
     def stale_kinds(self) -> dict[Kind, float]:
@@ -118,8 +206,8 @@ class Exporter:
 
     @property
     def kinds(self) -> tuple[KindStatus, ...]:
-        """How each kind of a live cluster is doing; empty for other sources."""
-        return self.source.status() if isinstance(self.source, KubernetesSource) else ()
+        """How each kind of a live cluster is doing; empty for other sources, and while another process follows it."""
+        return self.source.status() if isinstance(self.source, KubernetesSource) and not self.stands_by else ()
 
     @property
     def counts(self) -> ChangeCounts | None:
@@ -134,7 +222,8 @@ class Exporter:
     @property
     def trouble(self) -> str | None:
         """Why nothing comes: the last run failed, or what its server last answered; None while all is well."""
-        return self.failure or next((each.trouble for each in self.kinds if each.trouble), None)
+        elected = self.election.trouble if self.election else None
+        return self.failure or elected or next((each.trouble for each in self.kinds if each.trouble), None)
 
 
 class Exporting(Exporter, PeriodicJob):
@@ -143,8 +232,8 @@ class Exporting(Exporter, PeriodicJob):
     ``refused`` is why the source cannot ever be read: it refused our credentials at the first contact.
     """
 
-    def __init__(self, pipeline: Pipeline, source: Source) -> None:
-        Exporter.__init__(self, pipeline, source)
+    def __init__(self, pipeline: Pipeline, source: Source, candidate: Candidate | None = None) -> None:
+        Exporter.__init__(self, pipeline, source, candidate)
         PeriodicJob.__init__(self, f"export {source.name}", RESTART_SECONDS)
         self.refused: SourceRefused | None = None
         self._on_refusal: Callable[[], None] = lambda: None
@@ -152,8 +241,17 @@ class Exporting(Exporter, PeriodicJob):
 
     @property
     def ready(self) -> bool:
-        """True from the first complete reading on, or since the graph of an earlier life is there; it stays so through every outage."""
+        """True from the first complete reading on, or since the graph of an earlier life is there; it stays so through every outage.
+
+        So it is once another process was seen to lead.
+        """
+        self._complete |= self.stands_by and self._is_led
         return self.finished or self._complete or bool(self._pipeline.remembered)
+
+    def stop(self, timeout: float | None = 10.0) -> None:
+        """End soon and wait for it, then give back the Lease."""
+        PeriodicJob.stop(self, timeout)
+        self.retire()
 
     def when_refused(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called, in any thread, when ``refused`` says why the source cannot ever be read."""
@@ -194,6 +292,15 @@ class Exporting(Exporter, PeriodicJob):
             log.info("export_finished", source=self.source.name, summary=str(summary))
         self._pipeline.write_observed()
         return dump is None
+
+
+def leaders_of(exporters: Iterable[Exporter]) -> list[dict[str, Any]]:
+    """Return who was elected, as ``/readyz`` reports it: of each source the leader, if one is known, and whether it is this process."""
+    return [
+        {"source": each.source.name, "leader": each.election.leader, "leading": each.election.leads}
+        for each in exporters
+        if each.election
+    ]
 
 
 def stale_of(exporters: Iterable[Exporter]) -> list[dict[str, Any]]:

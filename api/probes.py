@@ -19,7 +19,7 @@ import structlog
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from drumlin.api.export_metrics import ExportMetrics
-from drumlin.api.exporting import Exporter, stale_of
+from drumlin.api.exporting import Exporter, leaders_of, stale_of
 from drumlin.api.http.hosts import Hosts
 from drumlin.api.http.problems import MEDIA_TYPE, PROBLEM_BASE, problem_of
 from drumlin.api.http.tcp_info import cannot_listen
@@ -110,7 +110,9 @@ class Probes(socketserver.ThreadingTCPServer):
             if stale and self._strict:
                 detail = "; ".join(f"{each['source']}: {each['reason']}" for each in stale)
                 return _problem(503, f"{PROBLEM_BASE}stale", "Stale", detail, sources=stale)
-            return 200, _JSON, msgspec.json.encode({"status": "ready", **({"stale": stale} if stale else {})})
+            more = {"stale": stale, "leaders": leaders_of(self._exporters)}
+            body = {"status": "ready"} | {name: found for name, found in more.items() if found}
+            return 200, _JSON, msgspec.json.encode(body)
         detail = "; ".join(map(_said, missing)) or "the service has not been reached"
         return _problem(503, f"{PROBLEM_BASE}not-synced", "Not synced", detail, sources=missing)
 

@@ -62,6 +62,7 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Dashboard",
     "MetricTemplate",
     "Forecast",
+    "Exporter",
 }
 """All classes; ``Workload`` is abstract, all others can be the type of a thing."""
 

@@ -196,11 +196,12 @@ def rbac(
     ] = None,
     account: Annotated[str, typer.Option(help="Namespace of the service account.")] = "drumlin",
 ) -> None:
-    """Print the service account, role and binding for following the configured kinds.
+    """Print the service account, role and binding for following the configured kinds, and for the Lease of an election.
 
     **Examples**: `drumlin rbac --config drumlin.toml | kubectl apply -f -` · `drumlin rbac --namespace shop | kubectl apply -f -`
     """
     from drumlin.exporters.kubernetes.custom_kinds import kinds_of
     from drumlin.exporters.kubernetes.rbac import manifests
 
-    print(manifests(kinds_of(settings_of(config, None, None, None)), account, namespace), end="")
+    settings = settings_of(config, None, None, None)
+    print(manifests(kinds_of(settings), account, namespace, settings.election), end="")

@@ -327,9 +327,10 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
     A service that cannot be written to is waited for, once it has answered; then its graph is compared and what is missing written.
     """
     from drumlin.api.bootstrap import configured, now
-    from drumlin.api.exporting import Exporter
+    from drumlin.api.exporting import Candidate, Exporter
     from drumlin.api.probes import telling
     from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+    from drumlin.exporters.pipeline.hosting_domain import followers_of
     from drumlin.exporters.pipeline.pipeline import Pipeline
     from drumlin.exporters.remote import MOST, RemoteSink
     from drumlin.kg.client import Client
@@ -349,12 +350,24 @@ def follow(settings: Settings, sources: Mapping[str, Any], to: str, token_file: 
         catalogue, known = TemplateCatalogue.shipped(frozenset(settings.exporters)), configured(settings, iris)
         for cluster, source in sources.items():
             own, home = settings.of_cluster(cluster), cluster == settings.cluster
+            candidate = Candidate.of(own, source, sink, iris, (source.name, followers_of(cluster)))
             pipeline = Pipeline(
-                sink, kinds, own, iris, catalogue, known, clock=now, most=MOST, home=home, follower=True
+                candidate.sink if candidate else sink,
+                kinds,
+                own,
+                iris,
+                catalogue,
+                known,
+                clock=now,
+                most=MOST - 1 if candidate else MOST,  # the term goes with each
+                home=home,
+                follower=True,
             )
-            exporters.append(Exporter(pipeline, source))
+            exporters.append(Exporter(pipeline, source, candidate))
         with ThreadPoolExecutor(len(sources), thread_name_prefix="follow") as threads:
             running = [threads.submit(_run_on, each, stop) for each in exporters]
+        for exporter in exporters:
+            exporter.retire()
         for ended in running:
             ended.result()
 

@@ -10,7 +10,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import JSONResponse, Response
 
 from drumlin.api.bootstrap import Services, parts
-from drumlin.api.exporting import stale_of
+from drumlin.api.exporting import leaders_of, stale_of
 from drumlin.api.http.problems import problem_of
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import StoreUnavailable
@@ -53,7 +53,7 @@ def readyz(request: Request, service: Service) -> Response:
     A store whose disk took no writes when it was opened is ``read-only``, with the ``reason`` and a ``hint``, and 200, since reads work.
     A graph of an earlier life is ready at once, and what was ready stays so: while a cluster cannot be followed, ``stale`` says since
     when, why, and of which kinds; with the setting ``strict_ready`` that is 503. Without a token, where one is asked for, it has the
-    ``status`` alone.
+    ``status`` alone. Where processes are elected, ``leaders`` says which of them follows each cluster; those that stand by are ready.
     """
     body = _readiness(service)
     ready = body["status"] in ("ready", "read-only")
@@ -64,6 +64,8 @@ def readyz(request: Request, service: Service) -> Response:
 
 def _readiness(service: Services) -> dict[str, Any]:
     body: dict[str, Any] = {"status": "ready", "generation": service.store.generation}
+    if leaders := leaders_of(service.exporting):
+        body["leaders"] = leaders
     if service.ending.is_set():
         return body | {"status": "stopping"}
     if isinstance(service.store, EmbeddedStore) and (why := service.store.unwritable):

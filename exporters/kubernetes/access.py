@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
 
@@ -36,6 +37,7 @@ CONNECT_TIMEOUT = 10.0
 
 _CHUNK = 64 * 1024
 _STATUS_BYTES = 64 * 1024  # a Status is small; what is longer is not one
+_DONE = (200, 201)
 _POOL = 64  # one connection per kind stays open; a smaller pool would log and discard them
 RENEW_SECONDS = 5.0
 """Credentials that stay refused, or cannot be renewed, are not asked for more often than this: a plugin may take a second."""
@@ -96,6 +98,20 @@ class WatchStream:
                 self._response.shutdown()
             except (ValueError, RuntimeError, OSError):
                 return  # closed already, by us or by the server: nothing is left to interrupt
+
+
+@dataclass(frozen=True, slots=True)
+class _ApiRequest:
+    """One request: what is asked for, and the JSON that goes with it."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] | None = None
+    body: bytes | None = None
+
+    def __str__(self) -> str:
+        """Name it in messages."""
+        return f"{self.method} {self.path}"
 
 
 class _Status(msgspec.Struct):
@@ -222,9 +238,17 @@ class ApiServer:
         A 401, and a 403 for what was served before, reload the credentials, at most every ``RENEW_SECONDS``. Raises ``ApiRefused`` for
         any status but 200, ``SourceUnavailable`` when the server cannot be reached or there are no credentials.
         """
+        return self._opened(_ApiRequest("GET", path, params), timeout)
+
+    def write(self, method: str, path: str, body: Mapping[str, Any], *, timeout: float) -> bytes:
+        """Send ``body`` as JSON (POST, PUT) and return the answer; raises as ``stream`` does, and is never sent again."""
+        with self._opened(_ApiRequest(method, path, body=msgspec.json.encode(body)), timeout) as answer:
+            return b"".join(answer)
+
+    def _opened(self, asked: _ApiRequest, timeout: float) -> WatchStream:
         connection = self._connection
-        response = self._send(connection, path, params, timeout)
-        if response.status == 401 or (response.status == 403 and path in self._served):
+        response = self._send(connection, asked, timeout)
+        if response.status == 401 or (response.status == 403 and asked.path in self._served):
             try:
                 renewed = self._renewed(connection)
             except SourceUnavailable:
@@ -232,29 +256,30 @@ class ApiServer:
                 raise
             if renewed is not connection:
                 response.close()
-                response = self._send(renewed, path, params, timeout)
-        if response.status != 200:
-            with WatchStream(response, f"GET {path}") as answer:
-                raise _refusal(path, response, answer)
+                response = self._send(renewed, asked, timeout)
+        if response.status not in _DONE:
+            with WatchStream(response, str(asked)) as answer:
+                raise _refusal(asked, response, answer)
         media_type = response.headers.get("content-type", "")
         if "json" not in media_type:
             response.close()
             raise SourceUnavailable(
-                f"GET {path}: {connection.host} is not a Kubernetes API: it answers in {media_type or 'no named format'}",
+                f"{asked}: {connection.host} is not a Kubernetes API: it answers in {media_type or 'no named format'}",
                 hint="check the server's address; a proxy may show a login page instead",
             )
-        self._served.add(path)
-        return WatchStream(response, f"GET {path}")
+        self._served.add(asked.path)
+        return WatchStream(response, str(asked))
 
-    def _send(
-        self, connection: _Connection, path: str, params: Mapping[str, str] | None, timeout: float
-    ) -> urllib3.BaseHTTPResponse:
-        query = f"?{urlencode(params)}" if params else ""
+    def _send(self, connection: _Connection, asked: _ApiRequest, timeout: float) -> urllib3.BaseHTTPResponse:
+        query = f"?{urlencode(asked.params)}" if asked.params else ""
         headers = connection.headers()
+        if asked.body is not None:
+            headers["content-type"] = "application/json"
         try:
             return connection.pool.request(
-                "GET",
-                f"{connection.host}{path}{query}",
+                asked.method,
+                f"{connection.host}{asked.path}{query}",
+                body=asked.body,
                 headers=headers,
                 preload_content=False,
                 redirect=False,  # an API server never redirects; following one would carry the token elsewhere
@@ -265,11 +290,11 @@ class ApiServer:
             reason = reason_of(error) or Reason(type(error).__name__, "check the address and the network")
             if isinstance(error, urllib3.exceptions.ProxyError):
                 raise SourceUnavailable(
-                    f"GET {path}: the proxy {_shown(connection.proxy)} on the way to {connection.host} cannot be used: {reason.text}",
+                    f"{asked}: the proxy {_shown(connection.proxy)} on the way to {connection.host} cannot be used: {reason.text}",
                     hint="check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY",
                 ) from error
             raise SourceUnavailable(
-                f"GET {path}: the API server at {connection.host} does not answer: {reason.text}",
+                f"{asked}: the API server at {connection.host} does not answer: {reason.text}",
                 hint=f"{reason.hint}; `kubectl version` asks the same server",
             ) from error
 
@@ -329,12 +354,12 @@ def _configuring() -> Iterator[None]:
         ) from error
 
 
-def _refusal(path: str, response: urllib3.BaseHTTPResponse, answer: WatchStream) -> ApiRefused:
-    asked, said = response.headers.get("retry-after", ""), _said(response, answer)
+def _refusal(asked: _ApiRequest, response: urllib3.BaseHTTPResponse, answer: WatchStream) -> ApiRefused:
+    wait, said = response.headers.get("retry-after", ""), _said(response, answer)
     return ApiRefused(
-        f"GET {path}: the API server answered {response.status}{said}",
+        f"{asked}: the API server answered {response.status}{said}",
         response.status,
-        retry_after=float(asked) if asked.isdecimal() else None,
+        retry_after=float(wait) if wait.isdecimal() else None,
         hint=_HINTS.get(response.status)
         if "HTTPS server" not in said
         else "write https:// before the server's address",

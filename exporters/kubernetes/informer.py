@@ -71,6 +71,11 @@ class KubernetesSource:
         return f"kubernetes:{self._cluster}"
 
     @property
+    def access(self) -> ApiServer:
+        """The connection to its API server."""
+        return self._access
+
+    @property
     def core(self) -> frozenset[str]:
         """The names of the kinds without which there is no map of a cluster; within one namespace, pods alone."""
         core = {"Pod"} if self._namespace else {"Namespace", "Node", "Pod"}

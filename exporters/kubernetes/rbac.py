@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from drumlin.exporters.kubernetes.selectors import checked_namespace
 from drumlin.exporters.protocol import Kind
+from drumlin.kg.config.settings import ElectionSettings
 
 _HEAD = """\
 # What `--source kubernetes` may read: the kinds it follows, and nothing else. No secrets, no configmaps, no wildcards.
@@ -47,13 +48,49 @@ subjects:
     name: drumlin
     namespace: {account}
 """
+_ELECTION = """\
+---
+# The one thing that is written: the Lease by which one of several processes is elected.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata:
+  name: drumlin-election
+  namespace: {namespace}
+rules:
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    verbs: [create]
+  - apiGroups: [coordination.k8s.io]
+    resources: [leases]
+    resourceNames: [{lease}]
+    verbs: [get, update]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: drumlin-election
+  namespace: {namespace}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: Role
+  name: drumlin-election
+subjects:
+  - kind: ServiceAccount
+    name: drumlin
+    namespace: {account}
+"""
 
 
-def manifests(kinds: Iterable[Kind], account: str = "drumlin", namespace: str | None = None) -> str:
+def manifests(
+    kinds: Iterable[Kind],
+    account: str = "drumlin",
+    namespace: str | None = None,
+    election: ElectionSettings | None = None,
+) -> str:
     """Return a service account in the namespace ``account``, the ClusterRole to read ``kinds`` and its binding, as YAML.
 
-    With ``namespace`` a Role there and its binding, of the kinds that stand in namespaces: no right reaches beyond. Raises
-    ``InvalidSettings`` for what is not the name of a namespace.
+    With ``namespace`` a Role there and its binding, of the kinds that stand in namespaces: no right reaches beyond. With ``election``,
+    where it names a Lease, also the right to that one. Raises ``InvalidSettings`` for what is not the name of a namespace.
     """
     for each in filter(None, (account, namespace)):
         checked_namespace(each)
@@ -69,4 +106,7 @@ def manifests(kinds: Iterable[Kind], account: str = "drumlin", namespace: str | 
         "scope": "" if namespace else "Cluster",
         "inside": f"  namespace: {namespace}\n" if namespace else "",
     }
-    return _HEAD.format(**place) + rules + _TAIL.format(**place)
+    text = _HEAD.format(**place) + rules + _TAIL.format(**place)
+    if election is None or election.lease is None:
+        return text
+    return text + _ELECTION.format(lease=election.lease, namespace=election.namespace, account=account)

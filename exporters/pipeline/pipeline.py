@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import Empty, SimpleQueue
+from typing import Protocol
 
 import structlog
 
@@ -24,12 +24,21 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.templates import TemplateCatalogue
 
-__all__ = ["Approval", "Pipeline", "Progress", "RunSummary"]
+__all__ = ["Approval", "Ending", "Pipeline", "Progress", "RunSummary"]
 
 log = structlog.get_logger()
 
 WINDOW_SECONDS = 0.3
 """How long further changes of one object wait for one another: events come in bursts (scheduled, started, ready)."""
+
+
+class Ending(Protocol):
+    """Says whether a run is to end, as ``threading.Event`` does."""
+
+    def is_set(self) -> bool:
+        """Return whether it is to end."""
+        ...
+
 
 Approval = Callable[[list[str]], None]
 """Is given the IRIs of the graphs that are to become tombstones, before anything is written; raises to have nothing written."""
@@ -127,7 +136,7 @@ class Pipeline:
     def run(
         self,
         source: Source,
-        stop: threading.Event,
+        stop: Ending,
         progress: Progress | None = None,
         approve: Approval | None = None,
     ) -> RunSummary:

@@ -127,6 +127,23 @@ class MetricsSettings(BaseModel):
     host: str = Field("127.0.0.1", min_length=1, description="Address to listen on.")
 
 
+class ElectionSettings(BaseModel):
+    """Of several processes that could follow a cluster one does: the holder of a Lease in that cluster."""
+
+    model_config = _FROZEN
+    lease: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$",
+        description="Name of the Lease, the same for all processes before one store [no election].",
+    )
+    namespace: str = Field(
+        "drumlin", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="Its namespace, in each cluster."
+    )
+    seconds: int = Field(
+        8, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
+    )
+
+
 class Settings(BaseSettings):
     """All of it. Every field can be set as ``DRUMLIN_<NAME>``; nested ones with ``__`` (``DRUMLIN_DOMAIN__ID``)."""
 
@@ -181,6 +198,10 @@ class Settings(BaseSettings):
     metrics: MetricsSettings = Field(
         MetricsSettings.model_validate({}),
         description="`port` and `host` of `drumlin follow`'s own `/metrics`, `/readyz`, `/livez` (docs/kubernetes.md).",
+    )
+    election: ElectionSettings = Field(
+        ElectionSettings.model_validate({}),
+        description="Which of several processes follows a cluster, a table `[election]` (docs/kubernetes.md).",
     )
     mappings: tuple[str, ...] = Field(
         (),

@@ -23,6 +23,7 @@ BENCHES = {
     "telemetry": Bench("series of 1,000 workloads and 30 days; resolve; decode", 30, ("prometheus", "promtool")),
     "kill": Bench("writers, backups and restores that are killed: nothing may be lost", 30),
     "kubernetes": Bench("live clusters of 5,000 and 30,000 pods, against a typed client", 30),
+    "scale": Bench("150,000 pods before one service, 1,000 events/s; a number is for how many seconds (300)", 30),
     "writes": Bench("the writer alone, and what 100,000 writes leave behind", 15),
     "sparql": Bench("queries against oxigraph serve; runaways, clients that leave", 20, ("wrk",)),
     "search": Bench("questions to an index of 200,000 entities", 15),

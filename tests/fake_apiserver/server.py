@@ -58,6 +58,7 @@ class FakeApiServer:
         self.faults = Faults()
         self.requests: list[Request] = []
         self.token: str | None = None  # what callers must present; None: anybody may
+        self.cut_off: set[str] = set()  # bearer tokens whose requests get no answer
         self.forbidden: set[str] = set()  # plurals that may not be listed
         self.user = "viewer"  # as which callers are known
         self.cold = 0  # requests for each collection that are 403 after a start, until the caches of RBAC are filled
@@ -172,6 +173,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _route(
         self, fake: FakeApiServer, path: str, route: re.Match[str] | None, params: dict[str, str], body: Json
     ) -> None:
+        if self.headers.get("authorization", "").removeprefix("Bearer ") in fake.cut_off:
+            raise Dropped
         if fake.token and self.headers.get("authorization") != f"Bearer {fake.token}":
             raise ApiError(401, "Unauthorized", "Unauthorized")
         if fake.page is not None:

@@ -61,7 +61,7 @@ _BUILTIN = """
  apps/v1 replicasets ReplicaSet      |  batch/v1 jobs Job                    |  batch/v1 cronjobs CronJob
  autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler  |  networking.k8s.io/v1 ingresses Ingress
  policy/v1 poddisruptionbudgets PodDisruptionBudget
- discovery.k8s.io/v1 endpointslices EndpointSlice  |  storage.k8s.io/v1 storageclasses StorageClass -
+ coordination.k8s.io/v1 leases Lease |  discovery.k8s.io/v1 endpointslices EndpointSlice  |  storage.k8s.io/v1 storageclasses StorageClass -
 """
 
 

@@ -34,10 +34,13 @@ class RunningEngine:
 
 
 @contextmanager
-def engine(name: str, directory: Path) -> Iterator[RunningEngine]:
-    """Start an engine on data in ``directory``; skip, except in CI, where it is not installed."""
+def engine(name: str, directory: Path, *, bounded: bool = False) -> Iterator[RunningEngine]:
+    """Start an engine on data in ``directory``; skip, except in CI, where it is not installed.
+
+    ``bounded``: a limit on the size of its files (RLIMIT_FSIZE) is an error of a write to it, as a full disk is, and not its end.
+    """
     directory.mkdir(parents=True, exist_ok=True)
-    running = next(filter(None, (_started(name, directory) for _ in range(_STARTS))), None)
+    running = next(filter(None, (_started(name, directory, bounded=bounded) for _ in range(_STARTS))), None)
     assert running is not None, (directory / "out").read_text(errors="replace")[-2000:]
     try:
         yield running
@@ -50,9 +53,11 @@ def engine(name: str, directory: Path) -> Iterator[RunningEngine]:
             running.process.wait()
 
 
-def _started(name: str, directory: Path) -> RunningEngine | None:
+def _started(name: str, directory: Path, *, bounded: bool) -> RunningEngine | None:
     port = free_port()
     command, settings, probe = {"oxigraph": _oxigraph, "virtuoso": _virtuoso}[name](directory, port)
+    if bounded:  # what it prints is a file, too
+        command = ["sh", "-c", "trap '' XFSZ; exec \"$@\" >/dev/null 2>&1", "sh", *command]
     with (directory / "out").open("ab") as out:
         process = subprocess.Popen(command, cwd=directory, stdout=out, stderr=out, start_new_session=True)
     url = f"http://127.0.0.1:{port}"

@@ -100,3 +100,22 @@ def test_what_is_no_namespace_gives_no_manifest(option: str) -> None:
     assert run.exit_code == 1
     assert isinstance(run.exception, InvalidSettings)
     assert run.stdout == ""
+
+
+def test_an_election_takes_the_right_to_one_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a Lease in the settings the command grants that one by name, where it stands, and no other right to write."""
+    monkeypatch.setenv("DRUMLIN_ELECTION__LEASE", "map")
+    monkeypatch.setenv("DRUMLIN_ELECTION__NAMESPACE", "monitoring")
+    documents = list(yaml.safe_load_all(CliRunner().invoke(app, ["rbac"]).stdout))
+    role, binding = documents[-2:]
+
+    assert [each["kind"] for each in (role, binding)] == ["Role", "RoleBinding"]
+    assert {each["metadata"]["namespace"] for each in (role, binding)} == {"monitoring"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "drumlin", "namespace": "drumlin"}]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"]] == [
+        (["create"], None),
+        (["get", "update"], ["map"]),
+    ]
+    assert {(*rule["apiGroups"], *rule["resources"]) for rule in role["rules"]} == {("coordination.k8s.io", "leases")}
+    reading = next(each for each in documents if each["kind"] == "ClusterRole")
+    assert all(set(rule["verbs"]) == {"get", "list", "watch"} for rule in reading["rules"])

@@ -35,6 +35,7 @@ class Service:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         if not self._announced.wait(READY_SECONDS) or not self.url:
+            self.close()
             raise AssertionError("the service did not start:\n" + "".join(self.log))
 
     def _read(self) -> None:

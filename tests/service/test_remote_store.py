@@ -77,6 +77,32 @@ def test_two_services_stand_before_one_engine(elsewhere: Service, oxigraph: Runn
         assert http.get(here).json()["model"] == "arima"
 
 
+def test_whatever_is_asked_of_the_other_service_is_as_new(elsewhere: Service, oxigraph: RunningEngine) -> None:
+    """SPARQL, search, listing, statistics and the feed of one process have what another has just acknowledged; event ids hold at both."""
+    with serving("--store", oxigraph.url) as other, httpx.Client(timeout=30) as http:
+        until_ready(other)
+        before = http.get(f"{elsewhere.url}/readyz").json()["generation"]
+        for number in range(3):
+            name = f"green-{number}"
+            http.put(f"{elsewhere.url}/subgraph/forecast/{name}", content=json.dumps(forecast(name)), headers=JSONLD)
+            query = f"ASK {{ <https://kg.example/id/forecast/{name}> ?p ?o }}"
+            asked = http.get(f"{other.url}/sparql", params={"query": query}, headers={"Accept": "text/csv"})
+            found = http.get(f"{other.url}/search", params={"q": name}).json()
+            listed = http.get(f"{other.url}/subgraphs", params={"prefix": f"forecast/{name}"}).json()
+            assert asked.text.strip() == "true"
+            assert [each["id"] for each in found["items"]] == [f"forecast/{name}"]
+            assert [each["id"] for each in listed["items"]] == [f"forecast/{name}"]
+        events = [
+            http.get(f"{each.url}/events", params={"since": before, "wait": 5}, headers={"Accept": "application/json"})
+            for each in (elsewhere, other)
+        ]
+        ids = [[event["id"] for event in each.json()] for each in events]
+        assert len(ids[0]) == 3
+        assert ids[0] == ids[1]
+        rest = http.get(f"{other.url}/events", params={"since": ids[0][0]}, headers={"Accept": "application/json"})
+        assert [event["id"] for event in rest.json()] == ids[0][1:]
+
+
 def test_what_the_engine_cannot_do_is_said(elsewhere: Service) -> None:
     """Updates run, but for one that needs a copy of the quads: it is answered 501 with what is missing."""
     graph = "GRAPH <http://elsewhere/g>"

@@ -88,6 +88,21 @@ def test_remote_stores_tells_what_each_engine_lacks() -> None:
         assert f"| `{each.name}` | {told} |" in text, each.name
 
 
+def test_what_is_lost_beside_the_embedded_store_is_shown_by_tests() -> None:
+    """Each row of the table of guarantees names tests that there are, or says that there is none."""
+    text = (ROOT / "docs" / "remote-stores.md").read_text()
+    table = text.partition("## What is lost beside the embedded store")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| ")][1:]
+    files = (*(ROOT / "tests").glob("*/test_*.py"), ROOT / "tests" / "store_behaviours.py")
+    functions = set(re.findall(r"^def (\w+)", "\n".join(each.read_text() for each in files), re.MULTILINE))
+    assert len(rows) > 10
+    for row in rows:
+        assert len(row) == 5, row[0]
+        named = set(re.findall(r"`(\w+)`", row[-1]))
+        assert named <= functions
+        assert named or row[-1].startswith("none"), row[0]
+
+
 def test_every_dependency_is_justified_and_used() -> None:
     """Each dependency of an installation has a row in decision 2, and the product imports it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -126,6 +126,11 @@ def fence(name: str) -> str:
     return f"DROP GRAPH {_fence(name)}"
 
 
+def fence_again(name: str) -> str:
+    """Return the operation that puts the fence back, for the next request of the same write."""
+    return f"CREATE GRAPH {_fence(name)}"
+
+
 def release(name: str, beat: int) -> str:
     """Return the operation that ends a claim whose fence is gone."""
     return _delete(_claim(name, beat))

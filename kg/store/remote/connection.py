@@ -161,7 +161,12 @@ class EngineConnection:
                 raise
             raise UpdateFailed(str(error), refused=isinstance(error.__cause__, _UNSENT)) from error
         if response.is_success:
-            return
+            if self.engine.has_done(response.headers.get("Content-Type", ""), response.content):
+                return
+            raise UpdateFailed(
+                f"what the engine at {self.host} answers to a write ({response.status_code}) is no acknowledgement",
+                refused=False,
+            )
         self._refuse_access(response.status_code)
         raise UpdateFailed(
             f"{self.engine.name} refuses a write ({response.status_code}): {_first_line(response.text)}", refused=True

@@ -47,7 +47,10 @@ class Capability(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RemoteEngine:
-    """One engine's habits. ``rows`` is the most rows it answers, ``statements`` the most that one operation may hold (None: any)."""
+    """One engine's habits. ``rows`` is the most rows it answers, ``statements`` the most that one operation may hold (None: any).
+
+    ``acknowledges`` is the media type of its answer to an update that is done (None: it has no content).
+    """
 
     name: str
     lacks: frozenset[Capability]
@@ -57,6 +60,11 @@ class RemoteEngine:
     statements: int | None
     default_graph_is_union: bool
     scheme: str = "basic"
+    acknowledges: str | None = None
+
+    def has_done(self, media_type: str, content: bytes) -> bool:
+        """Return whether a successful answer to an update is the engine's own; anything else may be a page of a proxy."""
+        return media_type.startswith(self.acknowledges) if self.acknowledges else not content
 
     def lacking(self, capability: Capability, what: str) -> CapabilityMissing:
         """Make the error for what this engine cannot do."""
@@ -113,6 +121,7 @@ VIRTUOSO = RemoteEngine(
     statements=1000,
     default_graph_is_union=True,
     scheme="digest",
+    acknowledges="application/sparql-results+xml",
 )
 ENGINES: Mapping[str, RemoteEngine] = {"oxigraph": OXIGRAPH, "virtuoso": VIRTUOSO}
 

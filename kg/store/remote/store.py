@@ -48,6 +48,7 @@ from drumlin.kg.store.streaming import ResultStream
 
 _PAGE = 1000  # graphs asked for at once
 _CONTENTS = 100  # graphs whose statements are asked for at once
+_FEW, _LITTLE = 100, 5_000  # graphs and statements of a quick write
 _SETTLING = 5.0  # seconds that a graph may be half written when it is read
 
 log = structlog.get_logger(__name__)
@@ -128,7 +129,8 @@ class RemoteStore:
         if len({each.graph for each in writes}) < len(writes):
             raise ValueError("the same graph occurs twice in one write")
         wanted = prepared(writes, self._wanted)
-        with self._claims.held([each.graph for each in writes]) as claim:
+        quick = len(wanted) <= _FEW and sum(len(lines or ()) for _, lines, _ in wanted) <= _LITTLE
+        with self._claims.held([each.graph for each in writes], quick=quick) as claim:
             changes, results = self._planned(wanted, claim.state)
             if changes:
                 held = self._write(claim, changes)
@@ -202,9 +204,10 @@ class RemoteStore:
     def _after_failure(self, claim: Claim, told: LogEntry, error: UpdateFailed) -> None:
         """Find out what became of an update that was not acknowledged; raise unless it was done."""
         try:
-            if self._claims.state(()).pending:
+            state = self._claims.state(())
+            if state.pending and f"{claim.name} {claim.beat}" in state.claims:
                 self._claims.redo(claim)
-            elif self._log([told.generation]) == []:
+            elif told not in self._log([told.generation]):  # another writer's, if any: this one was passed over
                 raise error
         except UpdateFailed:
             raise
