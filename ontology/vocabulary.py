@@ -37,8 +37,11 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Pod",
     "Run",
     "Transition",
+    "ContainerRun",
     "Container",
     "Service",
+    "NetworkPolicy",
+    "RoleBinding",
     "Autoscaler",
     "DataAsset",
     "Ingress",
@@ -69,6 +72,7 @@ ENTITY_CLASSES: Final = CLASSES - {
     "Workload",
     "Run",
     "Transition",
+    "ContainerRun",
     "Container",
     "Party",
     "Step",
@@ -180,12 +184,20 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "flow",
         "metricPath",
         "metricPort",
+        "boundRole",
     }
 )
 """Properties with one value at most."""
 
 PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "transition",
+    "containerRun",
+    "unready",
+    "admits",
+    "admitsAddress",
+    "account",
+    "readableSecret",
+    "release",
     "configMap",
     "secret",
     "taint",
@@ -262,6 +274,7 @@ ASSET_TYPES: Final = frozenset(
         "StorageClass",
         "DomainData",
         "DomainDataSource",
+        "External",
     }
 )
 """Kinds of data assets."""

@@ -79,6 +79,7 @@ class Entities:
         self.unchanged = 0
         self.skipped: Counter[str] = Counter()  # by home of the kind: what came and gave no write
         self.synced: set[str] = set()  # segments of kinds
+        self.data_changed = True  # whether other external data may be linked to than before; at first that is not known
         self._owner = owner
         self._around = around
         self._clock = clock
@@ -86,6 +87,8 @@ class Entities:
         self._facts = DependencyGraph()
         self._entities: dict[str, _Entity] = {}
         self._departed: OrderedDict[str, None] = OrderedDict()
+        self._data: dict[str, frozenset[str]] = {}  # by graph: the external data (IRIs) that it links to
+        self._external = f"{around.iris.root}external/"
         self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
         self._missed: dict[str, tuple[RememberedRun, str]] = {}  # by graph: what others remember of it, and which do
         for graph, namespace, domain in memory.domains():
@@ -139,6 +142,7 @@ class Entities:
             if last_words is not None or entity.has_graph:
                 self._bury(graph, entity.kind, entity.runs, last_words or {}, change.observed)
             del self._entities[graph]
+            self.data_changed |= bool(self._data.pop(graph, None))
             self.objects[change.kind.name] -= 1
             self._depart(entity.uid)
             self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
@@ -215,6 +219,11 @@ class Entities:
         found = self._facts.on(DATASOURCES)
         return discovered(found, self._around.settings, self._around.iris, self._domain_of, reached)
 
+    def external_data(self) -> frozenset[str]:
+        """Return the IRIs of the external data that the documents written so far link to."""
+        self.data_changed = False
+        return frozenset().union(*self._data.values())
+
     def nodes(self) -> list[tuple[str, Mapping[str, str]]]:
         """Return the names and labels of the nodes that have been told."""
         return list(self._facts.on(NODES))
@@ -233,7 +242,9 @@ class Entities:
         if entity is None:
             buried = self._tombstones.pop(graph, None)
             return Due(GraphWrite.of(graph, buried[0], self._owner)) if buried else None
-        document = self._document(graph, entity, datasources)
+        left_out: list[Violation] = []
+        document = self._document(graph, entity, datasources, left_out)
+        self._note_data(graph, document)
         if document is None:
             had, entity.has_graph, entity.digest = entity.has_graph, False, None
             return Due(GraphWrite(graph, None, self._owner)) if had else None
@@ -246,7 +257,7 @@ class Entities:
             self._stays(entity)
             return None
         entity.digest, entity.has_graph = None, True
-        return Due(GraphWrite(graph, accepted.content, self._owner), accepted.left_out)
+        return Due(GraphWrite(graph, accepted.content, self._owner), (*left_out, *accepted.left_out))
 
     def _stays(self, entity: _Entity) -> None:
         """Take note that an earlier life left the graph as it is to be."""
@@ -301,11 +312,34 @@ class Entities:
         if len(self._departed) > _DEPARTED:
             self._departed.popitem(last=False)
 
-    def _document(self, graph: str, entity: _Entity, datasources: tuple[Datasource, ...] = ()) -> NodeDocument | None:
+    def _document(
+        self,
+        graph: str,
+        entity: _Entity,
+        datasources: tuple[Datasource, ...] = (),
+        left_out: list[Violation] | None = None,
+    ) -> NodeDocument | None:
         runs = documents(graph, entity.runs.values())
-        context = RenderContext(graph, self._around, self._facts, self._memory, self._entities, datasources, runs)
+        context = RenderContext(
+            graph,
+            self._around,
+            self._facts,
+            self._memory,
+            self._entities,
+            datasources,
+            runs,
+            [] if left_out is None else left_out,
+        )
         with self._facts.reading(graph):
             return entity.kind.render(entity.manifest, context) if entity.kind.render else None
+
+    def _note_data(self, graph: str, document: NodeDocument | None) -> None:
+        """Take note of the external data that a document links to."""
+        links = document.get("dependsOn", ()) if document else ()
+        found = frozenset(each for each in links if each.startswith(self._external))
+        if found != self._data.get(graph, frozenset()):
+            self.data_changed = True
+            self._data[graph] = found
 
     def _last_words(self, graph: str, entity: _Entity, change: Gone) -> NodeDocument | None:
         """End the run of an object by its last form; return what it was, or None when it was no entity or cannot be read."""

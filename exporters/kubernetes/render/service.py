@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from drumlin.exporters.discovery import Discovered
-from drumlin.exporters.kubernetes.manifests import Projection, ScrapeAnnotation
+from drumlin.exporters.kubernetes.manifests import SCRAPE, Installed, InstalledMetadata, ReleaseAnnotations
 from drumlin.exporters.kubernetes.render.endpointslice import endpoints_topic
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.kubernetes.render.scraping import ANY, Selecting, services_topic
@@ -41,13 +41,19 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     type: str | None = None
 
 
-class ServiceMetadata(Metadata, frozen=True):
-    """Metadata with the one annotation that is taken."""
+class ServiceAnnotations(ReleaseAnnotations, frozen=True):
+    """Also whether a Prometheus is asked to scrape."""
 
-    annotations: ScrapeAnnotation | None = None
+    scrape: str | None = msgspec.field(default=None, name=SCRAPE)
 
 
-class Service(Projection, frozen=True, kw_only=True):
+class ServiceMetadata(InstalledMetadata, frozen=True):
+    """Metadata with the annotations that are taken."""
+
+    annotations: ServiceAnnotations | None = None
+
+
+class Service(Installed, frozen=True, kw_only=True):
     """What is taken from a Service."""
 
     metadata: ServiceMetadata
