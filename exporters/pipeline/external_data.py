@@ -1,7 +1,7 @@
 """The graphs of data outside of the cluster that workloads depend on: one for each URL that is stated, as long as something links to it.
 
-Several clusters may state one URL; like the hosting domain's, its graph belongs to Drumlin itself, whichever source names it. A graph that a
-user has written is the user's.
+Several clusters may state one URL; like the hosting domain's, its graph belongs to Drumlin itself, whichever source names it. A graph that
+a user has written is the user's.
 """
 
 from __future__ import annotations

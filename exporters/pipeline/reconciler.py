@@ -247,6 +247,7 @@ class Reconciler:
         """Write what is due; ``everything`` when no more will come."""
         if not (self.gathered or everything or self._complete()):
             return
+        self._entities.settle()
         if not self.gathered:
             self._look_for_namesakes()
         for writes in self._hosting():

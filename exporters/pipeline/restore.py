@@ -10,8 +10,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
+from drumlin.exporters.pipeline.restarts import ContainerRun, container_run_of, remembered
 from drumlin.exporters.pipeline.runs import Run
 from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.pipeline.transitions import Transition, transition_of
@@ -38,6 +39,14 @@ SELECT ?entity ?run ?reason ?container ?count ?last ?ongoing ?code WHERE {{
   OPTIONAL {{ ?transition <{NAMESPACE}occurrences> ?count }}
   OPTIONAL {{ ?transition <{NAMESPACE}ongoing> ?ongoing }}
   OPTIONAL {{ ?transition <{NAMESPACE}exitCode> ?code }}
+}}"""
+_RESTARTS = f"""
+SELECT ?entity ?run ?life ?container ?start ?end ?reason ?code WHERE {{
+  ?run <{NAMESPACE}runOf> ?entity ; <{NAMESPACE}containerRun> ?life .
+  ?life <{NAMESPACE}containerName> ?container ; <{_PROV}endedAtTime> ?end .
+  OPTIONAL {{ ?life <{_PROV}startedAtTime> ?start }}
+  OPTIONAL {{ ?life <{NAMESPACE}reason> ?reason }}
+  OPTIONAL {{ ?life <{NAMESPACE}exitCode> ?code }}
 }}"""
 _STANDS = f"SELECT ?entity ?class ?manager WHERE {{ ?entity a ?class . OPTIONAL {{ ?entity <{NAMESPACE}managedBy> ?manager }} }}"
 _TOMBSTONES = f"SELECT ?entity WHERE {{ ?entity a <{NAMESPACE}Tombstone> }}"
@@ -137,8 +146,8 @@ class Memory:
     def runs_of(self, entity: str) -> dict[str, Run]:
         """Return the runs that the graph knows of one entity, by uid; looked up anew."""
         rows = self._sink.look_up(_RUNS, {"entity": entity})
-        befell = _befell(self._sink.look_up(_TRANSITIONS, {"entity": entity})) if rows else {}
-        return {run.uid: run for _, run in _by_entity(rows, self._iris, befell, entity)}
+        past = _past(self._sink, {"entity": entity}) if rows else _NO_PAST
+        return {run.uid: run for _, run in _by_entity(rows, self._iris, past, entity)}
 
     def left(self, graph: str) -> tuple[bool, str | None]:
         """Return whether there is a graph of that name, and what manages the entity in it; looked up anew."""
@@ -233,7 +242,7 @@ def _recalled(sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris) -> di
     }
     if not found:
         return found
-    for entity, runs in _by_entity(sink.look_up(_RUNS), iris, _befell(sink.look_up(_TRANSITIONS))):
+    for entity, runs in _by_entity(sink.look_up(_RUNS), iris, _past(sink)):
         if entity in found:
             found[entity].runs[runs.uid] = runs
     for row in sink.look_up(_TOMBSTONES):
@@ -245,17 +254,31 @@ def _recalled(sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris) -> di
     return found
 
 
-def _befell(rows: Iterable[Row]) -> Mapping[str, tuple[Transition, ...]]:
-    """Return the transitions of runs, by the IRI of the run."""
-    found: dict[str, list[Transition]] = defaultdict(list)
-    for row in rows:
-        found[row["run"]].append(transition_of(row))
-    return {run: tuple(sorted(each, key=lambda one: one.key)) for run, each in found.items()}
+class _Past(NamedTuple):
+    """What befell runs, and the restarts in them, by the IRI of the run."""
+
+    befell: Mapping[str, tuple[Transition, ...]]
+    restarts: Mapping[str, tuple[ContainerRun, ...]]
 
 
-def _by_entity(
-    rows: Iterable[Row], iris: Iris, befell: Mapping[str, tuple[Transition, ...]], entity: str = ""
-) -> Iterable[tuple[str, Run]]:
+_NO_PAST = _Past({}, {})
+
+
+def _past(sink: Sink, values: Mapping[str, str] | None = None) -> _Past:
+    """Return the past of all runs, or of those of one ``entity``."""
+    befell: dict[str, list[Transition]] = defaultdict(list)
+    for row in sink.look_up(_TRANSITIONS, values):
+        befell[row["run"]].append(transition_of(row))
+    restarts: dict[str, list[ContainerRun]] = defaultdict(list)
+    for row in sink.look_up(_RESTARTS, values):
+        restarts[row["run"]].append(container_run_of(row, row["life"].rpartition("/")[2]))
+    return _Past(
+        {run: tuple(sorted(each, key=lambda one: one.key)) for run, each in befell.items()},
+        {run: remembered(tuple(each), ()) for run, each in restarts.items()},
+    )
+
+
+def _by_entity(rows: Iterable[Row], iris: Iris, past: _Past, entity: str = "") -> Iterable[tuple[str, Run]]:
     for row in rows:
         outcome = row.get("outcome")
         yield (
@@ -268,7 +291,8 @@ def _by_entity(
                 row.get("estimated") in ("true", "1"),
                 row.get("node"),
                 row.get("observed"),
-                befell.get(row["run"], ()),
+                past.befell.get(row["run"], ()),
+                past.restarts.get(row["run"], ()),
             ),
         )
 

@@ -79,7 +79,7 @@ def canonical(url: str) -> str | None:
 
 
 def id_of(url: str) -> str:
-    """Return the id of a canonical URL: scheme, host and the segments of its path with ``~`` between them, as proxies undo escaped slashes."""
+    """Return the id of a canonical URL: scheme, host and segments of the path with ``~`` between them, as proxies undo escaped slashes."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}~{rest.replace('/', '~')}"
 

@@ -204,6 +204,11 @@ class Iris:
         return f"{run}/transition/{_encode(name)}"
 
     @staticmethod
+    def container_run(run: str, container: str, number: int) -> str:
+        """Mint the IRI of a life of a container, the ``number``-th, given the IRI of the pod's run."""
+        return f"{run}/container/{_encode(container)}/{number}"
+
+    @staticmethod
     def telemetry(entity: str, signal: str) -> str:
         """Mint the IRI of the telemetry of an entity for one signal."""
         return f"{entity}/telemetry/{_encode(signal)}"

@@ -15,7 +15,10 @@ from drumlin.kg.model.iris import Iris
     [
         ("s3://orders/raw", "s3://orders/raw"),
         ("S3://Orders/Raw/", "s3://orders/Raw"),
-        ("postgresql://app:canary@db.payments:5432/orders?sslmode=require&password=canary#canary", "postgres://db.payments:5432/orders"),
+        (
+            "postgresql://app:canary@db.payments:5432/orders?sslmode=require&password=canary#canary",
+            "postgres://db.payments:5432/orders",
+        ),
         ("kafka://orders.events", "kafka://orders.events"),
         ("abfss://raw@account.dfs.core.windows.net/2026", "abfs://account.dfs.core.windows.net/raw/2026"),
         ("redis://:canary@[fd00::1]:6379/0", "redis://[fd00::1]:6379/0"),

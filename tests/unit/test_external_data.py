@@ -84,7 +84,11 @@ def test_the_configuration_states_data_of_the_workloads_that_it_selects() -> Non
         {"namespaces": ["shop"], "names": ["w?b"], "data": ["postgres://db.payments/orders"]},
     ]
     surroundings = around({**CONTRACT, "depends_on": rules})
-    sink, _ = follow([upserted({**deployment(), "metadata": {**deployment()["metadata"], "labels": {"team": "a"}}})], None, surroundings)
+    sink, _ = follow(
+        [upserted({**deployment(), "metadata": {**deployment()["metadata"], "labels": {"team": "a"}}})],
+        None,
+        surroundings,
+    )
 
     assert web(sink) == [ORDERS, RAW]
     assert external(sink) == {ORDERS, RAW}
@@ -111,7 +115,7 @@ def test_data_that_nothing_links_to_any_more_has_no_graph() -> None:
     assert external(sink) == {ORDERS}
 
     del sink.graphs[f"{BASE}notes/prod/shop/deployment/web"]
-    sink._engine = None  # noqa: SLF001  # as a write would
+    sink._engine = None  # as a write would
     follow([upserted(deployment()), *synced()], sink)
     assert external(sink) == set()
 
@@ -144,18 +148,33 @@ def _note(sink: MemorySink, asset: str) -> None:
 
 def test_the_questions_about_data_read_the_graph_and_the_notes() -> None:
     """Who needs it, which data does it need, and what would feel its loss: pods, services and ingresses too."""
-    service = {"kind": "Service", "metadata": {"name": "web", "namespace": "shop", "uid": "s"}, "spec": {"selector": {"app": "web"}}}
+    service = {
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "s"},
+        "spec": {"selector": {"app": "web"}},
+    }
     owner = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-x", "uid": "r1", "controller": True}]
     sink, _ = follow([*map(upserted, (stating("s3://lake/raw"), replicaset(), pod(owner=owner), service)), *synced()])
     _note(sink, ORDERS)
-    follow([*map(upserted, (stating("s3://lake/raw, postgres://db.payments/orders"), replicaset(), pod(owner=owner), service))], sink)
+    follow(
+        [
+            *map(
+                upserted,
+                (stating("s3://lake/raw, postgres://db.payments/orders"), replicaset(), pod(owner=owner), service),
+            )
+        ],
+        sink,
+    )
     follow([*map(upserted, (stating("s3://lake/raw"), replicaset(), pod(owner=owner), service)), *synced()], sink)
 
     for asset in (RAW, ORDERS):
         assert [row["user"] for row in asked(sink, "users-of-data", asset=asset)] == [WEB]
         found = {row["affected"].removeprefix(f"{BASE}prod/shop/") for row in asked(sink, "blast-radius", entity=asset)}
         assert found == {"deployment/web", "pod/web-0", "service/web"}
-    assert {(row["asset"], row["kind"]) for row in asked(sink, "data-dependencies")} == {(RAW, "objectstore"), (ORDERS, "database")}
+    assert {(row["asset"], row["kind"]) for row in asked(sink, "data-dependencies")} == {
+        (RAW, "objectstore"),
+        (ORDERS, "database"),
+    }
     node = asked(sink, "blast-radius", entity="prod/-/node/a")
     assert {row["affected"].removeprefix(f"{BASE}prod/shop/") for row in node} == {"pod/web-0"}
 

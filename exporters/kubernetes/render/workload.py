@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from drumlin.exporters.kubernetes.manifests import Container, PodSpec, PodTemplate, WorkloadAnnotations, WorkloadMetadata
+from drumlin.exporters.kubernetes.manifests import (
+    Container,
+    PodSpec,
+    PodTemplate,
+    WorkloadAnnotations,
+    WorkloadMetadata,
+)
 from drumlin.exporters.kubernetes.render.data import stated_data
 from drumlin.exporters.kubernetes.render.demand import demanded, statements
 from drumlin.exporters.kubernetes.render.images import digest_in, pods_are_told, running_digests, tag_in
