@@ -113,7 +113,7 @@ class ContainerEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """What one object says befell a run of another, named by its kind, group, namespace and name; ``uid`` is the run's."""
 
     kind: str
@@ -199,7 +199,7 @@ class Kind:
     # A fact that flaps: a set of which each member counts only when it lasts.
     lasting: Callable[[Any], tuple[Topic, frozenset[Any]] | None] = nothing_lasting
     # What its objects report of runs of others; nothing else of them is kept, and they are no entities.
-    reports: Callable[[Any], Report | None] | None = None
+    reports: Callable[[Any], RunReport | None] | None = None
     fields: str = ""  # field selector of the objects that are asked for
 
     @property

@@ -8,7 +8,7 @@ from drumlin.exporters.kubernetes.render.cronjob import CronJob, cronjob_facts, 
 from drumlin.exporters.kubernetes.render.daemonset import DaemonSet, render_daemonset
 from drumlin.exporters.kubernetes.render.deployment import Deployment, render_deployment
 from drumlin.exporters.kubernetes.render.endpointslice import EndpointSlice, endpointslice_facts, unready_endpoints
-from drumlin.exporters.kubernetes.render.event import WARNINGS, Event, event_report
+from drumlin.exporters.kubernetes.render.event import WARNINGS, EventObject, event_report
 from drumlin.exporters.kubernetes.render.horizontalpodautoscaler import (
     HorizontalPodAutoscaler,
     render_horizontalpodautoscaler,
@@ -36,7 +36,7 @@ from drumlin.exporters.kubernetes.render.replicaset import (
     replicaset_facts,
     replicaset_life,
 )
-from drumlin.exporters.kubernetes.render.rolebinding import RBAC, Role, RoleBinding, render_rolebinding, role_facts
+from drumlin.exporters.kubernetes.render.rolebinding import RBAC, RoleBinding, RoleObject, render_rolebinding, role_facts
 from drumlin.exporters.kubernetes.render.scraping import (
     MONITORING,
     Monitor,
@@ -82,14 +82,14 @@ KINDS: tuple[Kind, ...] = (
 
 OPTIONAL: Mapping[str, tuple[Kind, ...]] = {
     "events": (
-        Kind("Event", "events.k8s.io", "v1", "events", True, Event, reports=event_report, fields=WARNINGS, short="ev"),
+        Kind("Event", "events.k8s.io", "v1", "events", True, EventObject, reports=event_report, fields=WARNINGS, short="ev"),
     ),
     "networkpolicies": (
         Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", True, NetworkPolicy, render_networkpolicy, short="netpol"),
     ),
     "rolebindings": (
-        Kind("Role", RBAC, "v1", "roles", True, Role, facts=role_facts("Role")),
-        Kind("ClusterRole", RBAC, "v1", "clusterroles", False, Role, facts=role_facts("ClusterRole")),
+        Kind("Role", RBAC, "v1", "roles", True, RoleObject, facts=role_facts("Role")),
+        Kind("ClusterRole", RBAC, "v1", "clusterroles", False, RoleObject, facts=role_facts("ClusterRole")),
         Kind("RoleBinding", RBAC, "v1", "rolebindings", True, RoleBinding, render_rolebinding),
         Kind("ClusterRoleBinding", RBAC, "v1", "clusterrolebindings", False, RoleBinding, render_rolebinding, entity="RoleBinding"),
     ),

@@ -48,7 +48,7 @@ from drumlin.exporters.protocol import (
     Metadata,
     OwnerReference,
     RememberedRun,
-    Report,
+    RunReport,
     Synced,
     Topic,
     Trouble,
@@ -207,7 +207,7 @@ class Entities:
             self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
         self.dirty |= self._facts.readers(whole_topic(change.kind.home))
 
-    def _take(self, report: Report) -> None:
+    def _take(self, report: RunReport) -> None:
         """Take in what another object reports of a run; what is reported of a run that has not begun waits for it."""
         graph, uid = self._around.object(report.namespace, report.kind, report.name, report.group), report.uid
         entity = self._entities.get(graph)

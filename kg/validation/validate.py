@@ -55,12 +55,16 @@ NOTED = frozenset({f"{NAMESPACE}dependsOn"})
 """What a notes graph may say of its entity itself: links that users know of and no source does."""
 
 
-class _Place(NamedTuple):
+class _GraphPlace(NamedTuple):
     """Where statements are to stand: the name of the graph, whether it is one beside an entity's, and the entity that notes are about."""
 
     graph: str
     beside: bool
     noted: str | None
+
+
+def _place(graph: str, iris: Iris) -> _GraphPlace:
+    return _GraphPlace(graph, iris.parse(graph).notes, iris.noted(graph))
 
 
 def validate(lines: Lines, graph: str, iris: Iris, *, facts: Facts | None = None) -> None:
@@ -75,7 +79,7 @@ def validate(lines: Lines, graph: str, iris: Iris, *, facts: Facts | None = None
     named = iris.parse(graph)
     if named.below:
         raise InvalidDocument(f"{graph} is a part of an entity and has no graph", hint=f"write {iris.entity(graph)}")
-    place = _Place(graph, named.notes, iris.noted(graph))
+    place = _place(graph, iris)
     if _proven(lines, place, facts):
         return
     statements = [terms(line) for line in lines]
@@ -93,7 +97,7 @@ def conforms(lines: Lines, graph: str, iris: Iris, facts: Facts) -> bool:
     ``facts`` say the same by subject (``validate``). Raises ``InvalidIdentifier`` when ``graph`` is no IRI of this base.
     """
     named = iris.parse(graph)
-    return not named.below and _proven(lines, _Place(graph, named.notes, iris.noted(graph)), facts)
+    return not named.below and _proven(lines, _place(graph, iris), facts)
 
 
 def _order(violation: Violation) -> tuple[bool, str, str, str, str]:
@@ -117,7 +121,7 @@ _TOLD_APART = frozenset(f"<{name}>" for name in (_STEP, _HORIZON, f"{NAMESPACE}s
 _SURELY_SHORT = MAX_LITERAL_BYTES // 8  # characters, of up to four bytes, with room for what stands around the text
 
 
-def _proven(lines: Lines, place: _Place, facts: Facts | None) -> bool:
+def _proven(lines: Lines, place: _GraphPlace, facts: Facts | None) -> bool:
     """Return whether neither pass would find anything; False says nothing."""
     if facts is None:
         facts = facts_of(lines)
@@ -145,7 +149,7 @@ def _is_well_formed(iri: str) -> bool:
     return is_iri(iri[1:-1])
 
 
-def _fitting(facts: Facts, place: _Place) -> bool:
+def _fitting(facts: Facts, place: _GraphPlace) -> bool:
     """Return whether all subjects and values surely do, each for itself, and no parser would look twice at a term."""
     root, below = f"<{place.graph}>", f"<{place.graph}/"
     noted = f"<{place.noted}>" if place.noted else None
@@ -213,7 +217,7 @@ def _surely_well_formed(literal: str) -> bool:
 # -- what SHACL cannot say ------------------------------------------------------------------------------------------------
 
 
-def _violations(statements: list[Statement], place: _Place) -> Iterator[Violation]:
+def _violations(statements: list[Statement], place: _GraphPlace) -> Iterator[Violation]:
     yield from _root_violations(statements, place)
     yield from _crowds(statements)
     yield from _forecasts(statements)
@@ -238,7 +242,7 @@ def _violations(statements: list[Statement], place: _Place) -> Iterator[Violatio
             yield _breach(focus, path, None, "no-triple-term", f"the value of {_short(path)} is a triple, not a thing")
 
 
-def _misplaced(focus: str, path: str, value: Term, place: _Place) -> Iterator[Violation]:
+def _misplaced(focus: str, path: str, value: Term, place: _GraphPlace) -> Iterator[Violation]:
     """Subjects are at or below the graph's IRI; a notes graph may say of its entity what is ``NOTED``, too."""
     graph = place.graph
     if focus == graph or focus.startswith(f"{graph}/"):
@@ -253,7 +257,7 @@ def _misplaced(focus: str, path: str, value: Term, place: _Place) -> Iterator[Vi
         yield _breach(focus, path, value.value, "reference", f"the value of {_short(path)} is an IRI, not text")
 
 
-def _root_violations(statements: list[Statement], place: _Place) -> Iterator[Violation]:
+def _root_violations(statements: list[Statement], place: _GraphPlace) -> Iterator[Violation]:
     """The graph says something about its own IRI and gives it a class of ours; remarks in a notes graph need no class."""
     graph, mine = place.graph, (place.graph, place.noted)
     about = [(predicate.value, value.value) for subject, predicate, value in statements if subject.value in mine]

@@ -11,7 +11,7 @@ import msgspec
 
 from drumlin.exporters.kubernetes.manifests import Projection
 from drumlin.exporters.kubernetes.render.place import group
-from drumlin.exporters.protocol import Report, Trouble
+from drumlin.exporters.protocol import RunReport, Trouble
 
 WARNINGS = "type=Warning"
 """Field selector of the events that are taken."""
@@ -30,28 +30,28 @@ class Regarding(msgspec.Struct, frozen=True, gc=False):
     fieldPath: str = ""
 
 
-class Series(msgspec.Struct, frozen=True, gc=False):
+class EventSeries(msgspec.Struct, frozen=True, gc=False):
     """How often it happened."""
 
     count: int = 1
     lastObservedTime: str | None = None
 
 
-class Event(Projection, frozen=True, kw_only=True):
+class EventObject(Projection, frozen=True, kw_only=True):
     """What is taken from an Event."""
 
     type: str = ""
     reason: str = ""
     regarding: Regarding = Regarding()
-    series: Series | None = None
+    series: EventSeries | None = None
     eventTime: str | None = None
     deprecatedLastTimestamp: str | None = None
     deprecatedCount: int | None = None
 
 
-def event_report(event: Event) -> Report | None:
+def event_report(event: EventObject) -> RunReport | None:
     """Report a warning as a trouble of the run that it is about; None for any other event, and for what is no reason of Kubernetes."""
-    about, series = event.regarding, event.series or Series(event.deprecatedCount or 1)
+    about, series = event.regarding, event.series or EventSeries(event.deprecatedCount or 1)
     last = (
         series.lastObservedTime or event.deprecatedLastTimestamp or event.eventTime or event.metadata.creationTimestamp
     )
@@ -59,4 +59,4 @@ def event_report(event: Event) -> Report | None:
         return None
     container = _CONTAINER.fullmatch(about.fieldPath)
     trouble = Trouble(event.reason, container[1] if container else None, last, count=max(1, series.count))
-    return Report(about.kind, group(about.apiVersion), about.namespace or None, about.name, about.uid, trouble)
+    return RunReport(about.kind, group(about.apiVersion), about.namespace or None, about.name, about.uid, trouble)

@@ -35,7 +35,7 @@ class Peer(msgspec.Struct, frozen=True, gc=False):
     ipBlock: AddressBlock | None = None
 
 
-class IngressRule(msgspec.Struct, frozen=True, gc=False):
+class PolicyIngressRule(msgspec.Struct, frozen=True, gc=False):
     """Who may reach them; without peers everybody. Ports are not taken."""
 
     peers: tuple[Peer, ...] | None = msgspec.field(default=None, name="from")
@@ -46,7 +46,7 @@ class PolicySpec(msgspec.Struct, frozen=True, gc=False):
 
     podSelector: LabelSelector = LabelSelector()
     policyTypes: tuple[str, ...] | None = None
-    ingress: tuple[IngressRule, ...] | None = None
+    ingress: tuple[PolicyIngressRule, ...] | None = None
 
 
 class NetworkPolicy(Installed, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ class PolicyRule(msgspec.Struct, frozen=True, gc=False):
     resourceNames: tuple[str, ...] | None = None
 
 
-class Role(Projection, frozen=True, kw_only=True):
+class RoleObject(Projection, frozen=True, kw_only=True):
     """What is taken from a Role or ClusterRole: the Secrets that it lets read (``readable``)."""
 
     rules: tuple[PolicyRule, ...] | None = None
@@ -101,7 +101,7 @@ def render_rolebinding(binding: RoleBinding, context: RenderContext) -> NodeDocu
 def role_facts(kind: str) -> Callable[[Any], Iterable[tuple[Topic, Any]]]:
     """Return the ``facts`` of a kind of roles: they tell their bindings which Secrets they let read."""
 
-    def facts(role: Role) -> Iterator[tuple[Topic, Any]]:
+    def facts(role: RoleObject) -> Iterator[tuple[Topic, Any]]:
         if readable := role.readable:
             yield _role_topic(kind, role.metadata.namespace, role.metadata.name), readable
 
