@@ -36,7 +36,13 @@ from drumlin.exporters.kubernetes.render.replicaset import (
     replicaset_facts,
     replicaset_life,
 )
-from drumlin.exporters.kubernetes.render.rolebinding import RBAC, RoleBinding, RoleObject, render_rolebinding, role_facts
+from drumlin.exporters.kubernetes.render.rolebinding import (
+    RBAC,
+    RoleBinding,
+    RoleObject,
+    render_rolebinding,
+    role_facts,
+)
 from drumlin.exporters.kubernetes.render.scraping import (
     MONITORING,
     Monitor,

@@ -397,8 +397,10 @@ class Entities:
 
     def _note_data(self, graph: str, document: NodeDocument | None) -> None:
         """Take note of the external data that a document links to."""
-        links = document.get("dependsOn", ()) if document else ()
-        found = frozenset(each for each in links if each.startswith(self._external))
+        links = document.get("dependsOn") if document else None
+        if not links and graph not in self._data:
+            return  # as nearly all
+        found = frozenset(each for each in links or () if each.startswith(self._external))
         if found != self._data.get(graph, frozenset()):
             self.data_changed = True
             self._data[graph] = found

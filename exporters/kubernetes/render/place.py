@@ -36,7 +36,7 @@ def inside(metadata: InstalledMetadata, kind: str, context: RenderContext) -> di
         **placed(metadata, kind, context),
         "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
         "label": context.labels(metadata.labels),
-        "release": releases(metadata, context.around.iris.parse(context.entity).name),
+        "release": releases(metadata, context),
     }
 
 

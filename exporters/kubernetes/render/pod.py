@@ -135,7 +135,7 @@ def _troubles(status: PodStatus) -> Iterator[Trouble]:
 def _restarts(status: PodStatus) -> Iterator[ContainerEnd]:
     """Yield the last life of each container that was started again."""
     for each in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
-        if each.lastState and (end := each.lastState.terminated) and end.finishedAt and each.restartCount:
+        if each.restartCount and each.lastState and (end := each.lastState.terminated) and end.finishedAt:
             number = each.restartCount - 1
             yield ContainerEnd(each.name, number, end.startedAt, end.finishedAt, end.reason, end.exitCode)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from drumlin.exporters.kubernetes.manifests import InstalledMetadata, ReleaseAnnotations
+from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.kg.model.iris import Name, ObjectName
 
 ARGO = "argocd.argoproj.io/instance"
@@ -21,15 +22,15 @@ _MANAGED_BY = "app.kubernetes.io/managed-by"
 _TOOLS = {"helm.toolkit.fluxcd.io": "helmrelease", "kustomize.toolkit.fluxcd.io": "kustomization"}
 
 
-def releases(metadata: InstalledMetadata, named: Name) -> list[str]:
-    """Return what brought the object ``named`` so, sorted: nothing for what somebody applied by hand."""
+def releases(metadata: InstalledMetadata, context: RenderContext) -> list[str]:
+    """Return what brought the object, sorted: nothing for what somebody applied by hand."""
     labels, annotations = metadata.labels or {}, metadata.annotations
     if not labels and annotations is None:
         return []
     found = [*_flux(labels)]
     if annotations and annotations.release and labels.get(_MANAGED_BY) == "Helm":
         found.append(_written("helm", annotations.release_namespace or metadata.namespace, annotations.release))
-    if application := _application(labels, annotations, named):
+    if application := _application(labels, annotations, context):
         found.append(application)
     return sorted(found)
 
@@ -40,10 +41,13 @@ def _flux(labels: Mapping[str, str]) -> Iterator[str]:
             yield _written(tool, labels.get(f"{group}/namespace"), name)
 
 
-def _application(labels: Mapping[str, str], annotations: ReleaseAnnotations | None, named: Name) -> str | None:
+def _application(
+    labels: Mapping[str, str], annotations: ReleaseAnnotations | None, context: RenderContext
+) -> str | None:
     """Return the Argo CD application. The annotation wins over the label, also when it says that the object is another's copy."""
     if annotations and annotations.tracking:
         application, _, of = annotations.tracking.partition(":")
+        named = context.around.iris.parse(context.entity).name
         return _of_argo(application) if application and _names(of, named) else None
     return _of_argo(labels[ARGO]) if labels.get(ARGO) else None
 

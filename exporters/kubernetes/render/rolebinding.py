@@ -90,7 +90,7 @@ def render_rolebinding(binding: RoleBinding, context: RenderContext) -> NodeDocu
             "partOf": context.around.object(None, "Namespace", namespace) if namespace else None,
             "cluster": context.around.cluster,
             "domain": domain(namespace, context),
-            "release": releases(metadata, context.around.iris.parse(context.entity).name),
+            "release": releases(metadata, context),
             "account": accounts,
             "boundRole": f"{role.kind}/{role.name}",
             "readableSecret": sorted(frozenset().union(*told)),
