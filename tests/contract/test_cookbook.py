@@ -83,6 +83,7 @@ OTHERWISE = {
     "classes",
     "what-is",
     "why-failing",
+    "restarts",
 } | KUSCIA
 """Questions that are answered from something else than the manifests of one moment."""
 

@@ -15,8 +15,9 @@ from drumlin.exporters.pipeline.transitions import MOST, Transition, reported
 from drumlin.exporters.protocol import Trouble
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.rdf.jsonld import compact
+from drumlin.queries.catalogue import QueryCatalogue
 from tests.memory_sink import MemorySink
-from tests.unit.rendering import follow, gone, synced, upserted
+from tests.unit.rendering import around, follow, gone, synced, upserted
 from tests.unit.test_pipeline import BASE, deployment, owned, pod, replicaset, run_of
 from tests.unit.test_transitions import ID, why
 
@@ -250,6 +251,11 @@ def test_restarts_are_lives_of_the_container_bounded_and_kept() -> None:
     run.flush()
     assert compact(sink.graphs[BASE + ID], BASE + ID)["type"] == "Tombstone"
     assert lives(sink) == expected
+    iris = around().iris
+    rows = sink.look_up(QueryCatalogue.load(iris).get("restarts").bound({"entity": ID}, iris))
+    assert [(row["container"], row["start"], row["end"], row["exitCode"], row["reason"]) for row in rows] == [
+        ("web", start, end, "1", "Error") for _, start, end, _ in reversed(expected)
+    ]
 
 
 def test_a_clock_that_went_back_gives_a_life_that_does_not_end_before_it_starts() -> None:
