@@ -218,6 +218,7 @@ class Entities:
             uid = entity.uid
         if entity and uid in entity.runs:
             self._befall(graph, entity, uid, report.trouble)
+        if entity and (uid in entity.runs or not entity.kind.life):
             return
         self._waiting.setdefault((graph, uid), {})[report.trouble.reason, report.trouble.container] = report.trouble
         if len(self._waiting) > _WAITING:

@@ -165,6 +165,30 @@ def test_what_is_reported_of_a_run_that_has_not_begun_waits_for_it() -> None:
     assert befell(sink) == {"FailedScheduling": (1, "2026-11-27T22:00:00Z")}
 
 
+def test_what_is_reported_of_things_without_runs_is_not_kept() -> None:
+    """An autoscaler without metrics reports so every 15 seconds, and has no run that it could befall."""
+    target = {"scaleTargetRef": {"kind": "Deployment", "name": "web", "apiVersion": "apps/v1"}, "maxReplicas": 3}
+    scaler = {
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "h1"},
+        "spec": target,
+    }
+    about = {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2",
+        "namespace": "shop",
+        "name": "web",
+        "uid": "h1",
+    }
+    sink, run = follow([*synced(), upserted(scaler)])
+    generation = sink.generation
+    run.take(upserted(event("FailedGetResourceMetric", 1, about)))
+    run.flush()
+
+    assert sink.generation == generation
+    assert run.summary.rejected == []
+
+
 def test_many_reasons_are_bounded() -> None:
     """Whatever a controller makes up, a run has twenty transitions."""
     sink, _ = follow([upserted(pod()), *(upserted(event(f"Reason{number}", number % 60)) for number in range(100))])
