@@ -7,7 +7,7 @@ path are kept: user and password, query and fragment are cut off before anything
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 SYNTAX = "scheme://host[:port]/path, such as s3://orders/raw or postgres://db.payments/orders"
 """How a URL of data is written, for messages."""
@@ -17,7 +17,7 @@ MOST = 64
 """URLs of one list; further ones are none."""
 _LONGEST = 512
 _SCHEME = r"[a-z][a-z0-9+.-]*"
-_BEGINS = re.compile(rf"[,\s]+(?={_SCHEME}://)", re.IGNORECASE)
+_BEGINS = re.compile(rf"{_SCHEME}://", re.IGNORECASE)
 _SEPARATOR = re.compile(r"[,\s]+")
 _URL = re.compile(
     rf"(?P<scheme>{_SCHEME})://(?:(?P<user>[^/?#]*)@)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?P<port>:[0-9]{{1,5}})?"
@@ -55,17 +55,26 @@ def _entries(text: str) -> Iterator[str | None]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    for entry in _BEGINS.split(text.strip(" \t\r\n,")):
-        # Up to its last @ an entry is cut only where a URL begins: a password may have any separator in it.
-        before, at, after = entry.rpartition("@")
-        first, *rest = _SEPARATOR.split(after)
-        yield from (f"{before}{at}{first}", *rest)
+    """Yield the entries: up to its last @ one is cut only where a URL begins, as a password may have any separator in it."""
+    entry: list[str] = []
+    for word in _SEPARATOR.split(text):
+        if _BEGINS.match(word):
+            yield from _cut(entry)
+            entry = []
+        entry.append(word)
+    yield from _cut(entry)
+
+
+def _cut(words: Sequence[str]) -> Iterator[str]:
+    whole = 1 + max((place for place, word in enumerate(words) if "@" in word), default=0)
+    yield ",".join(words[:whole])
+    yield from words[whole:]
 
 
 def canonical(url: str) -> str | None:
     """Return a URL without what may be secret, in the one form that all its spellings have; None for what is no URL of data."""
-    match = _URL.fullmatch(url)
-    if match is None or len(url) > _LONGEST:
+    match = _URL.fullmatch(url) if len(url) <= _LONGEST else None
+    if match is None:
         return None
     scheme, path = match["scheme"].lower(), (match["path"] or "").rstrip("/")
     scheme = _ALIASES.get(scheme, scheme)

@@ -69,6 +69,15 @@ def test_a_list_is_bounded() -> None:
     assert found[-1] == "?"
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "text", ["," * 262_144, ", a" * 87_381, "@," * 131_072, "s3://" + "@" * 262_000, "a://b," * 43_690, "a" * 262_144]
+)
+def test_a_hostile_list_takes_no_longer_than_its_length(text: str) -> None:
+    """As long as an annotation may be; a reader that goes back would take minutes."""
+    assert len(cleaned(text).split()) <= MOST + 1
+
+
 @pytest.mark.parametrize(
     ("url", "kind"),
     [("s3://a", "objectstore"), ("mysql://db/x", "database"), ("kafka://t", "queue"), ("lakehouse://w", "lakehouse")],

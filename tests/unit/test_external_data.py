@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -188,3 +189,20 @@ def test_a_workload_that_is_gone_needs_no_data() -> None:
     run.flush(everything=True)
 
     assert asked(sink, "users-of-data", asset=RAW) == []
+
+
+def test_two_followers_state_the_same_data() -> None:
+    """The graph is the first one's; it stays as long as either cluster's workloads link to it."""
+    settings = ({**CONTRACT, "cluster": name} for name in ("prod", "edge"))
+    first, second = (replace(around(each), follower=True) for each in settings)
+    sink = MemorySink()
+    for each in (first, second):
+        _, run = follow([upserted(stating("s3://lake/raw")), *synced()], sink, each)
+        assert run.summary.rejected == []
+    assert sink.owners[RAW] == "drumlin:prod"
+
+    follow([upserted(deployment()), *synced()], sink, first)
+    assert external(sink) == {RAW}
+    follow([upserted(deployment()), *synced()], sink, second)
+    follow([upserted(deployment()), *synced()], sink, first)
+    assert external(sink) == set()
