@@ -89,6 +89,7 @@ class Trouble:
     """What a manifest says now of one thing that befell a run: a reason of Kubernetes, of a container or (None) of the whole.
 
     ``at`` is when it happened last (RFC 3339); None for a state, which lasts. ``ongoing``: it lasts, or is the present end.
+    ``count``: how often it happened, where that is known.
     """
 
     reason: str
@@ -96,6 +97,31 @@ class Trouble:
     at: str | None = None
     ongoing: bool = False
     exit_code: int | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEnd:
+    """A life of a container that was followed by another: the ``number``-th, from 0; RFC 3339 times."""
+
+    container: str
+    number: int
+    start: str | None
+    end: str
+    reason: str | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """What one object says befell a run of another, named by its kind, group, namespace and name; ``uid`` is the run's."""
+
+    kind: str
+    group: str
+    namespace: str | None
+    name: str
+    uid: str
+    trouble: Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +137,7 @@ class Life:
     outcome: str | None = None
     node: str | None = None
     troubles: tuple[Trouble, ...] = ()
+    restarts: tuple[ContainerEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +169,12 @@ def no_facts(manifest: Any) -> Iterable[tuple[Topic, Any]]:
     return ()
 
 
+def nothing_lasting(manifest: Any) -> tuple[Topic, frozenset[Any]] | None:
+    """Tell nothing that has to last."""
+    del manifest
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Kind:
     """One row of the table of kinds: where the API serves it, what is taken from it and how it is rendered."""
@@ -163,6 +196,11 @@ class Kind:
     entity: str = ""  # class of the ontology, where it is not the kind's own name
     reserved: str = ""  # "domain": its objects are the things of that reserved class, by name
     short: str = ""  # the name that kubectl abbreviates it by: "deploy"
+    # A fact that flaps: a set of which each member counts only when it lasts.
+    lasting: Callable[[Any], tuple[Topic, frozenset[Any]] | None] = nothing_lasting
+    # What its objects report of runs of others; nothing else of them is kept, and they are no entities.
+    reports: Callable[[Any], RunReport | None] | None = None
+    fields: str = ""  # field selector of the objects that are asked for
 
     @property
     def type(self) -> str:

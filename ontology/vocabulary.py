@@ -37,8 +37,11 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Pod",
     "Run",
     "Transition",
+    "ContainerRun",
     "Container",
     "Service",
+    "NetworkPolicy",
+    "RoleBinding",
     "Autoscaler",
     "DataAsset",
     "Ingress",
@@ -70,6 +73,7 @@ ENTITY_CLASSES: Final = CLASSES - {
     "Workload",
     "Run",
     "Transition",
+    "ContainerRun",
     "Container",
     "Party",
     "Step",
@@ -181,12 +185,20 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "flow",
         "metricPath",
         "metricPort",
+        "boundRole",
     }
 )
 """Properties with one value at most."""
 
 PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "transition",
+    "containerRun",
+    "unready",
+    "admits",
+    "admitsAddress",
+    "account",
+    "readableSecret",
+    "release",
     "configMap",
     "secret",
     "taint",
@@ -263,6 +275,7 @@ ASSET_TYPES: Final = frozenset(
         "StorageClass",
         "DomainData",
         "DomainDataSource",
+        "External",
     }
 )
 """Kinds of data assets."""

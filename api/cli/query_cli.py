@@ -120,7 +120,7 @@ def query(
 
 
 def why(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of a workload, pod or namespace.")],
+    id: Annotated[str, typer.Argument(help="Short id or IRI of a workload, pod, node or namespace.")],
     url: Url = None,
     output: Form = "table",
 ) -> None:

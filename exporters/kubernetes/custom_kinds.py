@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from drumlin.exporters.kubernetes.custom import custom_kinds
 from drumlin.exporters.kubernetes.custom_links import segment_of
 from drumlin.exporters.kubernetes.extensions import extended_kinds
-from drumlin.exporters.kubernetes.kinds import KINDS
+from drumlin.exporters.kubernetes.kinds import KINDS, OPTIONAL
 from drumlin.exporters.protocol import Kind
 from drumlin.kg.config.custom_resources import ExtensionSettings, ResourceSettings
 from drumlin.kg.config.settings import Settings
@@ -38,9 +38,10 @@ def kinds_of(settings: Settings) -> tuple[Kind, ...]:
     """Return the kinds to follow; raises ``InvalidSettings`` for a mapping that cannot be used, or a kind mapped twice."""
     mappings = [_mapping(name) for name in settings.mappings]
     tables = [*(each for mapping in mappings for each in mapping.resource), *settings.resource]
-    scopes = {each.segment: each.namespaced for each in KINDS}
+    own = (*KINDS, *(kind for name in dict.fromkeys(settings.optional_kinds) for kind in OPTIONAL[name]))
+    scopes = {each.segment: each.namespaced for each in own}
     scopes |= {segment_of(each): each.namespaced for each in tables}
-    builtin = extended_kinds(KINDS, (each for mapping in mappings for each in mapping.extension), tables, scopes)
+    builtin = extended_kinds(own, (each for mapping in mappings for each in mapping.extension), tables, scopes)
     kinds = (*builtin, *custom_kinds(tables, scopes))
     seen: set[str] = set()
     for kind in kinds:

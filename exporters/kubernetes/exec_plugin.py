@@ -32,7 +32,7 @@ class PluginCredential(msgspec.Struct, frozen=True):
     expirationTimestamp: str | None = None
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _ExecAnswer(msgspec.Struct, frozen=True):
     apiVersion: str = ""
     status: PluginCredential | None = None
 
@@ -89,7 +89,7 @@ def _about(settings: Mapping[str, Any], cluster: Mapping[str, Any], version: str
     return json.dumps({"apiVersion": version, "kind": "ExecCredential", "spec": spec})
 
 
-def _printed(settings: Mapping[str, Any], command: str, about: str, directory: str) -> _Answer:
+def _printed(settings: Mapping[str, Any], command: str, about: str, directory: str) -> _ExecAnswer:
     wanted = {str(each["name"]): str(each["value"]) for each in settings.get("env") or ()}
     try:
         done = subprocess.run(  # noqa: S603 — the operator's own kubeconfig names it, as for kubectl
@@ -123,7 +123,7 @@ def _printed(settings: Mapping[str, Any], command: str, about: str, directory: s
             hint="run it in a shell, and sign in anew if it says so",
         )
     try:
-        return msgspec.json.decode(done.stdout, type=_Answer)
+        return msgspec.json.decode(done.stdout, type=_ExecAnswer)
     except msgspec.MsgspecError as error:
         raise PluginFailed(
             f"the exec plugin {command!r} printed what is not an ExecCredential",

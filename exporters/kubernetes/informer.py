@@ -121,7 +121,7 @@ class KubernetesSource:
             self._clock,
             self._timing,
             path=self._path(kind),
-            label_selector=self._label_selector if kind.namespaced else None,
+            label_selector=self._label_selector if kind.namespaced and not kind.reports else None,
             page_size=self._page_size,
             identity=identity,
         )

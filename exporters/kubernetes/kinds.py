@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from drumlin.exporters.kubernetes.render.cronjob import CronJob, cronjob_facts, render_cronjob
 from drumlin.exporters.kubernetes.render.daemonset import DaemonSet, render_daemonset
 from drumlin.exporters.kubernetes.render.deployment import Deployment, render_deployment
-from drumlin.exporters.kubernetes.render.endpointslice import EndpointSlice, endpointslice_facts
+from drumlin.exporters.kubernetes.render.endpointslice import EndpointSlice, endpointslice_facts, unready_endpoints
+from drumlin.exporters.kubernetes.render.event import WARNINGS, EventObject, event_report
 from drumlin.exporters.kubernetes.render.horizontalpodautoscaler import (
     HorizontalPodAutoscaler,
     render_horizontalpodautoscaler,
@@ -13,6 +16,7 @@ from drumlin.exporters.kubernetes.render.horizontalpodautoscaler import (
 from drumlin.exporters.kubernetes.render.ingress import Ingress, render_ingress
 from drumlin.exporters.kubernetes.render.job import Job, job_life, render_job
 from drumlin.exporters.kubernetes.render.namespace import Namespace, namespace_facts, render_namespace
+from drumlin.exporters.kubernetes.render.networkpolicy import NetworkPolicy, render_networkpolicy
 from drumlin.exporters.kubernetes.render.node import Node, node_facts, node_life, render_node
 from drumlin.exporters.kubernetes.render.persistentvolume import (
     PersistentVolume,
@@ -31,6 +35,13 @@ from drumlin.exporters.kubernetes.render.replicaset import (
     render_replicaset,
     replicaset_facts,
     replicaset_life,
+)
+from drumlin.exporters.kubernetes.render.rolebinding import (
+    RBAC,
+    RoleBinding,
+    RoleObject,
+    render_rolebinding,
+    role_facts,
 )
 from drumlin.exporters.kubernetes.render.scraping import (
     MONITORING,
@@ -63,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims", True, PersistentVolumeClaim, render_persistentvolumeclaim, entity="DataAsset", short="pvc"),  # noqa: E501  a row of the table
     Kind("PersistentVolume", "", "v1", "persistentvolumes", False, PersistentVolume, render_persistentvolume, entity="Storage", short="pv"),
     Kind("StorageClass", "storage.k8s.io", "v1", "storageclasses", False, StorageClass, render_storageclass, entity="Storage", short="sc"),
-    Kind("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", True, EndpointSlice, facts=endpointslice_facts),
+    Kind("EndpointSlice", "discovery.k8s.io", "v1", "endpointslices", True, EndpointSlice, facts=endpointslice_facts, lasting=unready_endpoints),  # noqa: E501  a row of the table
     Kind("Service", "", "v1", "services", True, Service, render_service, service_facts, short="svc"),
     Kind("Ingress", "networking.k8s.io", "v1", "ingresses", True, Ingress, render_ingress, short="ing"),
     Kind("HorizontalPodAutoscaler", "autoscaling", "v2", "horizontalpodautoscalers", True, HorizontalPodAutoscaler, render_horizontalpodautoscaler, entity="Autoscaler", short="hpa"),  # noqa: E501  a row of the table
@@ -73,5 +84,21 @@ KINDS: tuple[Kind, ...] = (
     Kind("PodMonitor", MONITORING, "v1", "podmonitors", True, Monitor, render_podmonitor, podmonitor_facts, entity="Monitor", short="pmon"),
     Kind("ScrapeConfig", MONITORING, "v1alpha1", "scrapeconfigs", True, ScrapeConfig, render_scrapeconfig, entity="Monitor", short="scfg"),
 )
-# fmt: on
 """Namespaces, nodes and owners come first, so that little has to be rendered twice."""
+
+OPTIONAL: Mapping[str, tuple[Kind, ...]] = {
+    "events": (
+        Kind("Event", "events.k8s.io", "v1", "events", True, EventObject, reports=event_report, fields=WARNINGS, short="ev"),
+    ),
+    "networkpolicies": (
+        Kind("NetworkPolicy", "networking.k8s.io", "v1", "networkpolicies", True, NetworkPolicy, render_networkpolicy, short="netpol"),
+    ),
+    "rolebindings": (
+        Kind("Role", RBAC, "v1", "roles", True, RoleObject, facts=role_facts("Role")),
+        Kind("ClusterRole", RBAC, "v1", "clusterroles", False, RoleObject, facts=role_facts("ClusterRole")),
+        Kind("RoleBinding", RBAC, "v1", "rolebindings", True, RoleBinding, render_rolebinding),
+        Kind("ClusterRoleBinding", RBAC, "v1", "clusterrolebindings", False, RoleBinding, render_rolebinding, entity="RoleBinding"),
+    ),
+}
+# fmt: on
+"""Kinds that are followed where the setting ``optional_kinds`` names them."""

@@ -9,12 +9,15 @@ from __future__ import annotations
 import msgspec
 
 from drumlin.exporters.protocol import Metadata, shared
+from drumlin.kg.model.data_urls import cleaned
 from drumlin.kg.model.quantities import Written
 
 INJECTION = "fluentd-sidecar-injector.h3poteto.dev/injection"
 """The annotation by which a pod asks for the logging sidecar."""
 SCRAPE = "prometheus.io/scrape"
 """The annotation by which a pod or Service asks a Prometheus to scrape it."""
+DEPENDS_ON = "drumlin.io/depends-on"
+"""The annotation by which people say of a workload what data it depends on: URLs (``kg.model.data_urls``)."""
 
 
 class Projection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -23,24 +26,48 @@ class Projection(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     metadata: Metadata
 
 
-class GroupAnnotations(msgspec.Struct, frozen=True, gc=False):
-    """What Helm and Argo CD write on what they install, the release and the tracking application; and a Deployment's revision."""
+class ReleaseAnnotations(msgspec.Struct, frozen=True, gc=False):
+    """What Helm and Argo CD write on what they install: the release and its namespace, the tracking application."""
 
     release: str | None = msgspec.field(default=None, name="meta.helm.sh/release-name")
+    release_namespace: str | None = msgspec.field(default=None, name="meta.helm.sh/release-namespace")
     tracking: str | None = msgspec.field(default=None, name="argocd.argoproj.io/tracking-id")
-    revision: str | None = msgspec.field(default=None, name="deployment.kubernetes.io/revision")
 
 
 class InstalledMetadata(Metadata, frozen=True):
-    """Metadata of a workload, with the annotations that say what it was installed with."""
+    """Metadata of what may have been installed with others, with the annotations that say so."""
 
-    annotations: GroupAnnotations | None = None
+    annotations: ReleaseAnnotations | None = None
 
 
 class Installed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A workload: its metadata, and below it what the kind's own projection names."""
+    """An object that may have been installed with others: its metadata, and below it what the kind's own projection names."""
 
     metadata: InstalledMetadata
+
+
+class WorkloadAnnotations(ReleaseAnnotations, frozen=True):
+    """Also the number of a Deployment's revision, and the data that people say the workload depends on."""
+
+    revision: str | None = msgspec.field(default=None, name="deployment.kubernetes.io/revision")
+    depends_on: str | None = msgspec.field(default=None, name=DEPENDS_ON)
+
+    def __post_init__(self) -> None:
+        """Let nothing of it into the process that may be secret (``cleaned``)."""
+        if self.depends_on:
+            msgspec.structs.force_setattr(self, "depends_on", cleaned(self.depends_on))
+
+
+class WorkloadMetadata(InstalledMetadata, frozen=True):
+    """Metadata of a workload."""
+
+    annotations: WorkloadAnnotations | None = None
+
+
+class InstalledWorkload(Installed, frozen=True, kw_only=True):
+    """A workload: its metadata, and below it what the kind's own projection names."""
+
+    metadata: WorkloadMetadata
 
 
 Resources = dict[str, Written | None]

@@ -87,6 +87,8 @@ class Reflector:
         self._timing = timing
         self._path = path
         self._selection = {"labelSelector": label_selector} if label_selector else {}
+        if kind.fields:
+            self._selection["fieldSelector"] = kind.fields
         self._page_size = page_size
         self._reader = ManifestDecoder(kind)
         self._backoff = Backoff(*timing.backoff)

@@ -64,6 +64,10 @@ class Selectable:
     labels: Mapping[str, str]
 
 
+NAMESPACES: Topic = ("namespaces",)
+"""The topic on which each Namespace publishes its name and labels."""
+
+
 def selectable_topic(namespace: str) -> Topic:
     """The topic on which workloads publish the labels that their pods are selected by; ``*`` for those of all namespaces."""
     return ("selectable", namespace)

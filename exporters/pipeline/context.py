@@ -7,7 +7,7 @@ so that the pipeline renders again when one of them changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -17,6 +17,7 @@ from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.protocol import Topic
 from drumlin.kg.config.datasources import DatasourceSettings
 from drumlin.kg.config.settings import Settings
+from drumlin.kg.errors import Violation
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
 from drumlin.kg.telemetry import binding
@@ -98,7 +99,7 @@ class RenderContext:
     """The surroundings of one entity while it is rendered.
 
     ``present`` has the IRIs of the objects that the source reported; ``discovered`` are the datasources that the cluster holds beside the
-    configured ones; ``runs`` are the documents of the entity's incarnations.
+    configured ones; ``runs`` are the documents of the entity's incarnations. A renderer adds to ``left_out`` what it has to leave out.
     """
 
     entity: str
@@ -108,6 +109,7 @@ class RenderContext:
     present: Container[str]
     discovered: Sequence[Datasource] = ()
     runs: Sequence[NodeDocument] = ()
+    left_out: list[Violation] = field(default_factory=list)
 
     @property
     def cluster_name(self) -> str:

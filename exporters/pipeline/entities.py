@@ -25,11 +25,13 @@ from drumlin.exporters.pipeline.context import (
 )
 from drumlin.exporters.pipeline.dependencies import DependencyGraph
 from drumlin.exporters.pipeline.hosting_domain import discovered
+from drumlin.exporters.pipeline.hysteresis import Hysteresis
 from drumlin.exporters.pipeline.restore import Memory
 from drumlin.exporters.pipeline.runs import (
     Observed,
     Run,
     advance,
+    befallen,
     close,
     documents,
     merge,
@@ -38,7 +40,20 @@ from drumlin.exporters.pipeline.runs import (
     without_stand_ins,
 )
 from drumlin.exporters.pipeline.tombstones import remains
-from drumlin.exporters.protocol import Clock, Gone, Kind, Manifest, Metadata, RememberedRun, Synced, Upserted
+from drumlin.exporters.protocol import (
+    Clock,
+    Gone,
+    Kind,
+    Manifest,
+    Metadata,
+    OwnerReference,
+    RememberedRun,
+    RunReport,
+    Synced,
+    Topic,
+    Trouble,
+    Upserted,
+)
 from drumlin.exporters.sites import NODES
 from drumlin.kg.errors import InvalidInput, Violation
 from drumlin.kg.graphs.ingest import Statements, accept_conforming
@@ -46,8 +61,10 @@ from drumlin.kg.rdf.jsonld import NodeDocument, read
 from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store.protocol import GraphWrite
 from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.ontology.vocabulary import WORKLOAD_KINDS
 
 _DEPARTED = 10_000  # uids of which a late change is still recognised
+_WAITING = 10_000  # runs that have not begun, or of objects that are not followed, of which something was reported
 
 
 @dataclass(slots=True)
@@ -79,14 +96,21 @@ class Entities:
         self.unchanged = 0
         self.skipped: Counter[str] = Counter()  # by home of the kind: what came and gave no write
         self.synced: set[str] = set()  # segments of kinds
+        self.data_changed = True  # whether other external data may be linked to than before; at first that is not known
         self._owner = owner
         self._around = around
         self._clock = clock
         self._memory = memory
         self._facts = DependencyGraph()
+        self._lasting = Hysteresis()
+        self._topics: dict[str, Topic] = {}  # by graph: on which it publishes what lasts
         self._entities: dict[str, _Entity] = {}
         self._departed: OrderedDict[str, None] = OrderedDict()
+        self._data: dict[str, frozenset[str]] = {}  # by graph: the external data (IRIs) that it links to
+        self._external = f"{around.iris.root}external/"
         self._tombstones: dict[str, tuple[Lines, dict[str, Run]]] = {}  # not yet written
+        # What was reported of runs that have not begun, by graph and uid.
+        self._waiting: OrderedDict[tuple[str, str], dict[tuple[str, str | None], Trouble]] = OrderedDict()
         self._missed: dict[str, tuple[RememberedRun, str]] = {}  # by graph: what others remember of it, and which do
         for graph, namespace, domain in memory.domains():
             if domain != around.settings.domain.id:
@@ -105,6 +129,10 @@ class Entities:
     def upserted(self, change: Upserted) -> None:
         """Take in that an object exists and looks like this; what changes nothing, or comes too late, is passed over."""
         kind, manifest = change.kind, change.manifest
+        if kind.reports:
+            if report := kind.reports(manifest):
+                self._take(report)
+            return
         graph = self._name(kind, manifest.metadata)
         if manifest.metadata.uid in self._departed:
             return
@@ -122,8 +150,14 @@ class Entities:
             self._replace(entity, manifest.metadata)
         entity.manifest = manifest
         self._advance(entity)
+        if self._waiting and entity.uid in entity.runs:
+            for trouble in self._waiting.pop((graph, entity.uid), {}).values():
+                self._befall(graph, entity, entity.uid, trouble)
         self._missed.update((self._graph_of(each), (each, graph)) for each in kind.past(manifest))
         self.dirty |= {graph, *self._facts.publish(graph, kind.facts(manifest))}
+        if lasting := kind.lasting(manifest):
+            self._topics[graph], members = lasting
+            self._lasting.offer(graph, members, self._clock(), at_once=kind.segment not in self.synced)
 
     def went(self, change: Gone) -> None:
         """Take in that an object is gone; what is said of a uid that is not the present one is passed over."""
@@ -139,10 +173,20 @@ class Entities:
             if last_words is not None or entity.has_graph:
                 self._bury(graph, entity.kind, entity.runs, last_words or {}, change.observed)
             del self._entities[graph]
+            self.data_changed |= bool(self._data.pop(graph, None))
             self.objects[change.kind.name] -= 1
             self._depart(entity.uid)
             self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
             self._facts.unread(graph)
+            if self._topics.pop(graph, None):
+                self._lasting.forget(graph)
+                self.dirty |= self._facts.retract(_lasting(graph))
+
+    def settle(self) -> None:
+        """Take in what has lasted by now."""
+        for graph, members in self._lasting.settle(self._clock()):
+            facts = [(self._topics[graph], members)] if members else []
+            self.dirty |= self._facts.publish(_lasting(graph), facts)
 
     def unreadable(self, kind: Kind, namespace: str | None, name: str) -> None:
         """Take in that an object exists and cannot be read: what an earlier life wrote of it is not lost."""
@@ -162,6 +206,29 @@ class Entities:
             self._bury(graph, change.kind, runs, said, change.observed)
             self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
         self.dirty |= self._facts.readers(whole_topic(change.kind.home))
+
+    def _take(self, report: RunReport) -> None:
+        """Take in what another object reports of a run; what is reported of a run that has not begun waits for it."""
+        graph, uid = self._around.object(report.namespace, report.kind, report.name, report.group), report.uid
+        entity = self._entities.get(graph)
+        while entity and entity.kind.type in WORKLOAD_KINDS and not entity.runs and (owner := _owner(entity)):
+            graph, uid = self._around.object(report.namespace, owner.kind, owner.name, _group(owner)), owner.uid
+            entity = self._entities.get(graph)
+        if entity and uid == entity.manifest.metadata.name:  # the kubelet knows no uid of its node
+            uid = entity.uid
+        if entity and uid in entity.runs:
+            self._befall(graph, entity, uid, report.trouble)
+        if entity and (uid in entity.runs or not entity.kind.life):
+            return
+        self._waiting.setdefault((graph, uid), {})[report.trouble.reason, report.trouble.container] = report.trouble
+        if len(self._waiting) > _WAITING:
+            self._waiting.popitem(last=False)
+
+    def _befall(self, graph: str, entity: _Entity, uid: str, trouble: Trouble) -> None:
+        before = entity.runs[uid]
+        entity.runs[uid] = befallen(before, trouble)
+        if entity.runs[uid] is not before:
+            self.dirty.add(graph)
 
     def recall_missed(self) -> None:
         """Rebuild the runs that others remember, of objects that are gone and of which nothing else is known.
@@ -215,6 +282,11 @@ class Entities:
         found = self._facts.on(DATASOURCES)
         return discovered(found, self._around.settings, self._around.iris, self._domain_of, reached)
 
+    def external_data(self) -> frozenset[str]:
+        """Return the IRIs of the external data that the documents written so far link to."""
+        self.data_changed = False
+        return frozenset().union(*self._data.values())
+
     def nodes(self) -> list[tuple[str, Mapping[str, str]]]:
         """Return the names and labels of the nodes that have been told."""
         return list(self._facts.on(NODES))
@@ -233,7 +305,9 @@ class Entities:
         if entity is None:
             buried = self._tombstones.pop(graph, None)
             return Due(GraphWrite.of(graph, buried[0], self._owner)) if buried else None
-        document = self._document(graph, entity, datasources)
+        left_out: list[Violation] = []
+        document = self._document(graph, entity, datasources, left_out)
+        self._note_data(graph, document)
         if document is None:
             had, entity.has_graph, entity.digest = entity.has_graph, False, None
             return Due(GraphWrite(graph, None, self._owner)) if had else None
@@ -246,7 +320,7 @@ class Entities:
             self._stays(entity)
             return None
         entity.digest, entity.has_graph = None, True
-        return Due(GraphWrite(graph, accepted.content, self._owner), accepted.left_out)
+        return Due(GraphWrite(graph, accepted.content, self._owner), (*left_out, *accepted.left_out))
 
     def _stays(self, entity: _Entity) -> None:
         """Take note that an earlier life left the graph as it is to be."""
@@ -301,11 +375,36 @@ class Entities:
         if len(self._departed) > _DEPARTED:
             self._departed.popitem(last=False)
 
-    def _document(self, graph: str, entity: _Entity, datasources: tuple[Datasource, ...] = ()) -> NodeDocument | None:
+    def _document(
+        self,
+        graph: str,
+        entity: _Entity,
+        datasources: tuple[Datasource, ...] = (),
+        left_out: list[Violation] | None = None,
+    ) -> NodeDocument | None:
         runs = documents(graph, entity.runs.values())
-        context = RenderContext(graph, self._around, self._facts, self._memory, self._entities, datasources, runs)
+        context = RenderContext(
+            graph,
+            self._around,
+            self._facts,
+            self._memory,
+            self._entities,
+            datasources,
+            runs,
+            [] if left_out is None else left_out,
+        )
         with self._facts.reading(graph):
             return entity.kind.render(entity.manifest, context) if entity.kind.render else None
+
+    def _note_data(self, graph: str, document: NodeDocument | None) -> None:
+        """Take note of the external data that a document links to."""
+        links = document.get("dependsOn") if document else None
+        if not links and graph not in self._data:
+            return  # as nearly all
+        found = frozenset(each for each in links or () if each.startswith(self._external))
+        if found != self._data.get(graph, frozenset()):
+            self.data_changed = True
+            self._data[graph] = found
 
     def _last_words(self, graph: str, entity: _Entity, change: Gone) -> NodeDocument | None:
         """End the run of an object by its last form; return what it was, or None when it was no entity or cannot be read."""
@@ -325,6 +424,20 @@ class Entities:
 
     def _domain_of(self, namespace: str) -> str | None:
         return next(iter(self._facts.on(domain_topic(namespace))), None)
+
+
+def _owner(entity: _Entity) -> OwnerReference | None:
+    """Return the owner that manages an object."""
+    return next((each for each in entity.manifest.metadata.ownerReferences if each.controller), None)
+
+
+def _group(owner: OwnerReference) -> str:
+    return owner.apiVersion.rpartition("/")[0]
+
+
+def _lasting(graph: str) -> str:
+    """Return the name under which an entity publishes what has lasted, beside what counts at once."""
+    return f"{graph}#lasting"
 
 
 def _merged(runs: dict[str, Run], found: Iterable[Run]) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import structlog
 
 from drumlin.exporters import sites
-from drumlin.exporters.pipeline import hosting_domain
+from drumlin.exporters.pipeline import external_data, hosting_domain
 from drumlin.exporters.pipeline.context import ClusterContext
 from drumlin.exporters.pipeline.entities import Due, Entities
 from drumlin.exporters.pipeline.gc_tuning import GcFreezer
@@ -247,6 +247,7 @@ class Reconciler:
         """Write what is due; ``everything`` when no more will come."""
         if not (self.gathered or everything or self._complete()):
             return
+        self._entities.settle()
         if not self.gathered:
             self._look_for_namesakes()
         for writes in self._hosting():
@@ -256,6 +257,8 @@ class Reconciler:
         ready = [each for each in self._entities.dirty if everything or not self.gathered or self._due_at(each) <= now]
         self._entities.dirty.difference_update(ready)
         self._write(ready)
+        if self._entities.data_changed:
+            self._apply(external_data.writes(self._sink, self._around, self._entities.external_data()))
         self._open_windows(ready)
         if not self.gathered:
             self._keeping.gathered()

@@ -10,9 +10,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from drumlin.exporters.pipeline.restarts import ContainerRun, container_run_of, remembered
 from drumlin.exporters.pipeline.runs import Run
 from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.pipeline.transitions import Transition, transition_of
@@ -49,6 +50,15 @@ _RUN_VALUES = {
     "node": f"{NAMESPACE}scheduledOn",
     "observed": f"{NAMESPACE}observedIn",
 }
+_RESTARTS = f"""
+SELECT ?run ?life ?container ?start ?end ?reason ?code WHERE {{
+  ?run <{NAMESPACE}containerRun> ?life .
+  ?life <{NAMESPACE}containerName> ?container ; <{_PROV}endedAtTime> ?end .
+  OPTIONAL {{ ?life <{_PROV}startedAtTime> ?start }}
+  OPTIONAL {{ ?life <{NAMESPACE}reason> ?reason }}
+  OPTIONAL {{ ?life <{NAMESPACE}exitCode> ?code }}
+}}"""
+_RESTARTS_OF = _RESTARTS.replace("?code WHERE {", f"?code ?entity WHERE {{ ?run <{NAMESPACE}runOf> ?entity .", 1)
 _STANDS = f"SELECT ?entity ?class ?manager WHERE {{ ?entity a ?class . OPTIONAL {{ ?entity <{NAMESPACE}managedBy> ?manager }} }}"
 _TOMBSTONES = f"SELECT ?entity WHERE {{ ?entity a <{NAMESPACE}Tombstone> }}"
 _BELONGINGS = f"""SELECT ?entity ?group ?label WHERE {{
@@ -147,8 +157,8 @@ class Memory:
     def runs_of(self, entity: str) -> dict[str, Run]:
         """Return the runs that the graph knows of one entity, by uid; looked up anew."""
         rows = self._sink.look_up(_RUNS, {"entity": entity})
-        befell = _befell(self._sink.look_up(_TRANSITIONS_OF, {"entity": entity})) if rows else {}
-        runs = (_run_of(row["run"], row, befell) for row in rows)
+        past = _past(self._sink, entity) if rows else _NO_PAST
+        runs = (_run_of(row["run"], row, past) for row in rows)
         return {run.uid: run for run in runs}
 
     def left(self, graph: str) -> tuple[bool, str | None]:
@@ -256,12 +266,29 @@ def _recalled(sink: Sink, owner: str, prefixes: Iterable[str]) -> dict[str, Prev
     return found
 
 
-def _befell(rows: Iterable[Row]) -> Mapping[str, tuple[Transition, ...]]:
-    """Return the transitions of runs, by the IRI of the run."""
-    found: dict[str, list[Transition]] = defaultdict(list)
-    for row in rows:
-        found[row["run"]].append(transition_of(row))
-    return {run: tuple(sorted(each, key=lambda one: one.key)) for run, each in found.items()}
+class _Past(NamedTuple):
+    """What befell runs, and the restarts in them, by the IRI of the run."""
+
+    befell: Mapping[str, tuple[Transition, ...]]
+    restarts: Mapping[str, tuple[ContainerRun, ...]]
+
+
+_NO_PAST = _Past({}, {})
+
+
+def _past(sink: Sink, entity: str | None = None) -> _Past:
+    """Return the past of all runs, or of those of one ``entity``."""
+    values = {"entity": entity} if entity else None
+    befell: dict[str, list[Transition]] = defaultdict(list)
+    for row in sink.look_up(_TRANSITIONS_OF if entity else _TRANSITIONS, values):
+        befell[row["run"]].append(transition_of(row))
+    restarts: dict[str, list[ContainerRun]] = defaultdict(list)
+    for row in sink.look_up(_RESTARTS_OF if entity else _RESTARTS, values):
+        restarts[row["run"]].append(container_run_of(row, row["life"].rpartition("/")[2]))
+    return _Past(
+        {run: tuple(sorted(each, key=lambda one: one.key)) for run, each in befell.items()},
+        {run: remembered(tuple(each), ()) for run, each in restarts.items()},
+    )
 
 
 def _all_runs(sink: Sink) -> Iterator[tuple[str, Run]]:
@@ -269,18 +296,18 @@ def _all_runs(sink: Sink) -> Iterator[tuple[str, Run]]:
 
     Predicate by predicate: an engine looks up each optional value of each row by itself, in four times the time.
     """
-    befell = _befell(sink.look_up(_TRANSITIONS))
+    past = _past(sink)
     values = {name: _scanned(sink, predicate) for name, predicate in _RUN_VALUES.items()}
     for run, start in _scanned(sink, f"{_PROV}startedAtTime").items():
         row = {name: found[run] for name, found in values.items() if run in found}
-        yield run.rpartition(_RUN)[0], _run_of(run, row | {"start": start}, befell)
+        yield run.rpartition(_RUN)[0], _run_of(run, row | {"start": start}, past)
 
 
 def _scanned(sink: Sink, predicate: str) -> dict[str, str]:
     return {row["entity"]: row["value"] for row in sink.look_up(_LINKS.format(predicate=predicate))}
 
 
-def _run_of(run: str, row: Row, befell: Mapping[str, tuple[Transition, ...]]) -> Run:
+def _run_of(run: str, row: Row, past: _Past) -> Run:
     outcome = row.get("outcome")
     return Run(
         unquote(run.rpartition(_RUN)[2]),
@@ -290,7 +317,8 @@ def _run_of(run: str, row: Row, befell: Mapping[str, tuple[Transition, ...]]) ->
         row.get("estimated") in ("true", "1"),
         row.get("node"),
         row.get("observed"),
-        befell.get(run, ()),
+        past.befell.get(run, ()),
+        past.restarts.get(run, ()),
     )
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from drumlin.exporters.pipeline.transitions import Transition, merged
-from drumlin.exporters.protocol import Clock, Life, Metadata, Trouble
+from drumlin.exporters.pipeline.restarts import ContainerRun, remembered
+from drumlin.exporters.pipeline.transitions import Transition, merged, reported
+from drumlin.exporters.protocol import Clock, ContainerEnd, Life, Metadata, Trouble
 from drumlin.kg.errors import InvalidManifest
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -40,6 +41,7 @@ class Run:
     node: str | None = None
     observed: str | None = None
     transitions: tuple[Transition, ...] = ()
+    restarts: tuple[ContainerRun, ...] = ()
 
     def document(self, entity: str) -> NodeDocument:
         """Describe the run as a part of its entity."""
@@ -56,6 +58,8 @@ class Run:
             document["observedIn"] = self.observed
         if self.transitions:
             document["transition"] = [each.document(document["id"]) for each in self.transitions]
+        if self.restarts:
+            document["containerRun"] = [each.document(document["id"]) for each in self.restarts]
         return document
 
 
@@ -120,7 +124,9 @@ def advance(prior: Run | None, uid: str, life: Life, node: str | None, clock: Cl
         return prior
     before = prior.transitions if prior else ()
     befell = merged(before, [_dated(each) for each in life.troubles], text(clock())) if life.troubles or before else ()
-    run = Run(uid, start, node=node or (prior.node if prior else None), transitions=befell)
+    known = prior.restarts if prior else ()
+    restarts = remembered(known, map(_timed, life.restarts)) if life.restarts else known
+    run = Run(uid, start, node=node or (prior.node if prior else None), transitions=befell, restarts=restarts)
     if not life.outcome:
         return run
     return _ended(run, moment(life.end) if life.end else text(clock()), life.outcome, estimated=not life.end)
@@ -128,6 +134,16 @@ def advance(prior: Run | None, uid: str, life: Life, node: str | None, clock: Cl
 
 def _dated(trouble: Trouble) -> Trouble:
     return replace(trouble, at=moment(trouble.at)) if trouble.at else trouble
+
+
+def _timed(end: ContainerEnd) -> ContainerEnd:
+    return replace(end, start=moment(end.start) if end.start else None, end=moment(end.end))
+
+
+def befallen(run: Run, trouble: Trouble) -> Run:
+    """Return a run after another object has reported a trouble of it, which has a time; the same run when nothing is to be written."""
+    after = reported(run.transitions, _dated(trouble))
+    return run if after is run.transitions else replace(run, transitions=after)
 
 
 def close(run: Run, metadata: Metadata, observed: datetime, *, estimated: bool) -> Run:

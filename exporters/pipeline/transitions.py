@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 
 from drumlin.exporters.protocol import Trouble, without_nulls
 from drumlin.kg.model.iris import Iris
@@ -14,6 +15,7 @@ from drumlin.kg.rdf.jsonld import NodeDocument
 
 MOST = 20
 """Transitions of one run; of more, those that were seen last are kept."""
+_QUIET = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,31 @@ def merged(prior: Iterable[Transition], troubles: Iterable[Trouble], now: str) -
             begins = found.last > before.last if trouble.at else found.key not in lasting
             found = replace(found, count=before.count + begins, last=found.last if begins else before.last)
         known[found.key] = found
-    kept = sorted(known.values(), key=lambda each: (each.ongoing, each.last), reverse=True)[:MOST]
+    return _kept(known.values())
+
+
+def reported(prior: tuple[Transition, ...], trouble: Trouble) -> tuple[Transition, ...]:
+    """Return the transitions of a run after another object reports ``trouble``, which has a time; ``prior`` when that changes nothing.
+
+    What goes on for hours is not written each time: only when it has been seen twice as often as stated, or ten minutes later.
+    """
+    last = trouble.at or ""
+    found = Transition(trouble.reason, trouble.container, trouble.count, last)
+    known = {each.key: each for each in prior}
+    if before := known.get(found.key):
+        count = max(before.count + 1, trouble.count)
+        if last <= before.last or (count < 2 * before.count and _moment(last) - _moment(before.last) < _QUIET):
+            return prior
+        found = replace(before, count=count, last=last)
+    return _kept({**known, found.key: found}.values())
+
+
+def _moment(written: str) -> datetime:
+    return datetime.fromisoformat(written)
+
+
+def _kept(transitions: Iterable[Transition]) -> tuple[Transition, ...]:
+    kept = sorted(transitions, key=lambda each: (each.ongoing, each.last), reverse=True)[:MOST]
     return tuple(sorted(kept, key=lambda each: each.key))
 
 

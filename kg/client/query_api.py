@@ -40,7 +40,7 @@ def _search(
     return calls.search(text, filters, limit=limit, cursor=cursor, sort=sort)
 
 
-def _query(name: str, **parameters: Any) -> Call[Rows]:
+def _query(name: str, /, **parameters: Any) -> Call[Rows]:
     """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``."""
     return calls.query(name, parameters)
 

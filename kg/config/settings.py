@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from drumlin.kg.config.custom_resources import ResourceSettings
 from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
+from drumlin.kg.config.depends_on import DependsOnSettings
 from drumlin.kg.config.issuers import IssuerSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
@@ -209,6 +210,13 @@ class Settings(BaseSettings):
     )
     resource: tuple[ResourceSettings, ...] = Field(
         (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."
+    )
+    depends_on: tuple[DependsOnSettings, ...] = Field(
+        (), description="Data that workloads depend on, each a `[[depends_on]]` table (docs/kubernetes.md)."
+    )
+    optional_kinds: tuple[Literal["events", "networkpolicies", "rolebindings"], ...] = Field(
+        (),
+        description="What else of a live cluster is followed: Warning events, who may reach pods, who may read Secrets.",
     )
     store: StoreSettings = Field(StoreSettings(), description="The engine behind --store sparql+http(s)://…")
     log_retention: float = Field(

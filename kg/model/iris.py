@@ -20,7 +20,7 @@ CONTEXT_PATH = "/context/v1.jsonld"
 """Path below a base at which the service of that base serves the JSON-LD context."""
 
 _BESIDE = frozenset({"notes", "scraped"})  # the graphs beside an entity's own
-RESERVED = frozenset({"cluster", "domain", "datasource", "template", "forecast", "agent", "tag"}) | _BESIDE
+RESERVED = frozenset({"cluster", "domain", "datasource", "template", "forecast", "agent", "tag", "external"}) | _BESIDE
 """First segments that name a class; no cluster may bear one of them."""
 
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "events", "extensions"})
@@ -31,7 +31,7 @@ _ENCODED = re.compile(r"(?:[A-Za-z0-9._~-]|%[0-9A-F]{2})+")
 _BELOW = (
     re.compile(r"container/[^/]+"),
     re.compile(r"(?:party|step|column)/[^/]+"),
-    re.compile(r"run/[^/]+(?:/transition/[^/]+)?"),
+    re.compile(r"run/[^/]+(?:/transition/[^/]+|/container/[^/]+/[0-9]+)?"),
     re.compile(r"telemetry/[^/]+(?:/at/[^/]+)?"),
     re.compile(r"metric/[^/]+(?:/at/[^/]+)?"),
     re.compile(r"dashboard/[^/]+"),
@@ -171,6 +171,11 @@ class Iris:
         """Mint the IRI of the graph that holds the metrics that the pods of a workload expose themselves."""
         return self._beside(workload, "scraped")
 
+    def noted(self, graph: str) -> str | None:
+        """Return the entity that a notes graph is about; None for any other graph."""
+        beside = f"{self.root}notes/"
+        return self.root + graph[len(beside) :] if graph.startswith(beside) else None
+
     def _beside(self, entity: str, what: str) -> str:
         parsed = self.parse(entity)
         if parsed.below or parsed.notes:
@@ -197,6 +202,11 @@ class Iris:
     def transition(run: str, name: str) -> str:
         """Mint the IRI of what befell a run, given the IRI of the run."""
         return f"{run}/transition/{_encode(name)}"
+
+    @staticmethod
+    def container_run(run: str, container: str, number: int) -> str:
+        """Mint the IRI of a life of a container, the ``number``-th, given the IRI of the pod's run."""
+        return f"{run}/container/{_encode(container)}/{number}"
 
     @staticmethod
     def telemetry(entity: str, signal: str) -> str:

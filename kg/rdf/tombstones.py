@@ -16,7 +16,7 @@ from drumlin.ontology.vocabulary import ENTITY_CLASSES
 _TYPE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type>"
 _TOMBSTONE = f"<{NAMESPACE}Tombstone>"
 _RUN_OF = f"<{NAMESPACE}runOf>"
-_TRANSITION = f"<{NAMESPACE}transition>"
+_PARTS_OF_RUNS = (f"<{NAMESPACE}transition>", f"<{NAMESPACE}containerRun>")
 _OUTCOME = f"<{NAMESPACE}outcome>"
 _FORMER_TYPE = f"<{NAMESPACE}formerType>"
 _ENDED = "<http://www.w3.org/ns/prov#endedAtTime>"
@@ -39,7 +39,7 @@ def tombstone(lines: Lines, graph: str, at: datetime) -> Lines | None:
 
     None when the graph states no class of an entity, as notes do: nothing is left of it.
 
-    Kept are ``KEPT``, the former class, and its runs with all their statements and transitions. A run
+    Kept are ``KEPT``, the former class, and its runs with all their statements, transitions and restarts. A run
     that is still open ends at ``at`` with outcome Deleted; a run that ended before keeps its end and its outcome. A
     tombstone stays as it is, so deleting twice changes nothing.
     """
@@ -53,8 +53,8 @@ def tombstone(lines: Lines, graph: str, at: datetime) -> Lines | None:
     remains = {predicate: values for predicate, values in own.items() if predicate in _KEPT}
     remains |= {_TYPE: [_TOMBSTONE], _FORMER_TYPE: former, _INVALIDATED: [moment]}
     runs = {subject: _ended(said, moment) for subject, said in facts.items() if entity in said.get(_RUN_OF, ())}
-    befell = {each for said in runs.values() for each in said.get(_TRANSITION, ())}
-    runs |= {subject: said for subject, said in facts.items() if subject in befell}
+    parts = {each for said in runs.values() for part in _PARTS_OF_RUNS for each in said.get(part, ())}
+    runs |= {subject: said for subject, said in facts.items() if subject in parts}
     return lines_of(runs | {entity: remains})
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
+from typing import NamedTuple
 
 import shacl
 
@@ -50,6 +51,20 @@ _SHOWN = 120
 _SHOWN_IRI = 512
 
 Statement = tuple[Term, Term, Term]
+NOTED = frozenset({f"{NAMESPACE}dependsOn"})
+"""What a notes graph may say of its entity itself: links that users know of and no source does."""
+
+
+class _GraphPlace(NamedTuple):
+    """Where statements are to stand: the name of the graph, whether it is one beside an entity's, and the entity that notes are about."""
+
+    graph: str
+    beside: bool
+    noted: str | None
+
+
+def _place(graph: str, iris: Iris) -> _GraphPlace:
+    return _GraphPlace(graph, iris.parse(graph).notes, iris.noted(graph))
 
 
 def validate(lines: Lines, graph: str, iris: Iris, *, facts: Facts | None = None) -> None:
@@ -64,11 +79,11 @@ def validate(lines: Lines, graph: str, iris: Iris, *, facts: Facts | None = None
     named = iris.parse(graph)
     if named.below:
         raise InvalidDocument(f"{graph} is a part of an entity and has no graph", hint=f"write {iris.entity(graph)}")
-    notes = named.notes
-    if _proven(lines, graph, facts, notes=notes):
+    place = _place(graph, iris)
+    if _proven(lines, place, facts):
         return
     statements = [terms(line) for line in lines]
-    found = list(islice(_violations(statements, graph, notes=notes), MAX_VIOLATIONS))
+    found = list(islice(_violations(statements, place), MAX_VIOLATIONS))
     if len(found) < MAX_VIOLATIONS and not any(each.rule in _UNFIT for each in found):
         known = {(each.focus, each.value) for each in found if each.value is not None}
         found += [each for each in _shape_violations(lines, statements) if (each.focus, each.value) not in known]
@@ -82,7 +97,7 @@ def conforms(lines: Lines, graph: str, iris: Iris, facts: Facts) -> bool:
     ``facts`` say the same by subject (``validate``). Raises ``InvalidIdentifier`` when ``graph`` is no IRI of this base.
     """
     named = iris.parse(graph)
-    return not named.below and _proven(lines, graph, facts, notes=named.notes)
+    return not named.below and _proven(lines, _place(graph, iris), facts)
 
 
 def _order(violation: Violation) -> tuple[bool, str, str, str, str]:
@@ -106,16 +121,16 @@ _TOLD_APART = frozenset(f"<{name}>" for name in (_STEP, _HORIZON, f"{NAMESPACE}s
 _SURELY_SHORT = MAX_LITERAL_BYTES // 8  # characters, of up to four bytes, with room for what stands around the text
 
 
-def _proven(lines: Lines, graph: str, facts: Facts | None, *, notes: bool) -> bool:
+def _proven(lines: Lines, place: _GraphPlace, facts: Facts | None) -> bool:
     """Return whether neither pass would find anything; False says nothing."""
     if facts is None:
         facts = facts_of(lines)
         if not _well_formed(facts):
             return False
-    own = facts.get(f"<{graph}>")
-    if not own or not (notes or any(kind.startswith(_OPEN) for kind in own.get(shape_compiler.TYPE, ()))):
+    own = facts.get(f"<{place.graph}>") or (facts.get(f"<{place.noted}>") if place.noted else None)
+    if not own or not (place.beside or any(kind.startswith(_OPEN) for kind in own.get(shape_compiler.TYPE, ()))):
         return False
-    return _fitting(facts, f"<{graph}>", f"<{graph}/") and shape_compiler.shipped().proves(facts)
+    return _fitting(facts, place) and shape_compiler.shipped().proves(facts)
 
 
 def _well_formed(facts: Facts) -> bool:
@@ -134,10 +149,15 @@ def _is_well_formed(iri: str) -> bool:
     return is_iri(iri[1:-1])
 
 
-def _fitting(facts: Facts, root: str, below: str) -> bool:
+def _fitting(facts: Facts, place: _GraphPlace) -> bool:
     """Return whether all subjects and values surely do, each for itself, and no parser would look twice at a term."""
+    root, below = f"<{place.graph}>", f"<{place.graph}/"
+    noted = f"<{place.noted}>" if place.noted else None
     for subject, said in facts.items():
-        if not (subject == root or subject.startswith(below)):
+        if subject == noted:
+            if not all(predicate[1:-1] in NOTED and _all_iris(values) for predicate, values in said.items()):
+                return False
+        elif not (subject == root or subject.startswith(below)):
             return False
         for predicate, values in said.items():
             if len(predicate) > _USUAL or (len(values) > _MAX_COMPARED and predicate in _CROWDED):
@@ -148,6 +168,10 @@ def _fitting(facts: Facts, root: str, below: str) -> bool:
                 if not (_known_value if usual else _fits)(predicate, value):
                     return False
     return True
+
+
+def _all_iris(values: Iterable[str]) -> bool:
+    return all(value[0] == "<" for value in values)
 
 
 def _fits(predicate: str, value: str) -> bool:
@@ -193,12 +217,11 @@ def _surely_well_formed(literal: str) -> bool:
 # -- what SHACL cannot say ------------------------------------------------------------------------------------------------
 
 
-def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
-    yield from _root_violations(statements, graph, notes=notes)
+def _violations(statements: list[Statement], place: _GraphPlace) -> Iterator[Violation]:
+    yield from _root_violations(statements, place)
     yield from _crowds(statements)
     yield from _forecasts(statements)
     yield from _templates(statements)
-    below = f"{graph}/"
     for subject, predicate, value in statements:
         focus, path = subject.value, predicate.value
         if value.kind == "literal" and (fault := _literal_fault(focus, path, value)):
@@ -206,8 +229,7 @@ def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iter
         if subject.kind == "blank" or value.kind == "blank":
             yield _blank(subject, path, value)
             continue
-        if focus != graph and not focus.startswith(below):
-            yield _breach(focus, path, None, "subject-outside-graph", f"it is not at or below {graph}, the graph's IRI")
+        yield from _misplaced(focus, path, value, place)
         if path.startswith(NAMESPACE) and path[len(NAMESPACE) :] not in PROPERTIES:
             yield _undeclared(focus, path, path, "property", PROPERTIES)
         if value.kind == "literal":
@@ -220,9 +242,25 @@ def _violations(statements: list[Statement], graph: str, *, notes: bool) -> Iter
             yield _breach(focus, path, None, "no-triple-term", f"the value of {_short(path)} is a triple, not a thing")
 
 
-def _root_violations(statements: list[Statement], graph: str, *, notes: bool) -> Iterator[Violation]:
+def _misplaced(focus: str, path: str, value: Term, place: _GraphPlace) -> Iterator[Violation]:
+    """Subjects are at or below the graph's IRI; a notes graph may say of its entity what is ``NOTED``, too."""
+    graph = place.graph
+    if focus == graph or focus.startswith(f"{graph}/"):
+        return
+    if focus != place.noted:
+        yield _breach(focus, path, None, "subject-outside-graph", f"it is not at or below {graph}, the graph's IRI")
+    elif path not in NOTED:
+        may = ", ".join(map(_short, sorted(NOTED)))
+        message = f"of its entity a notes graph says {may} only; say anything else of {graph}, the graph's IRI"
+        yield _breach(focus, path, None, "subject-outside-graph", message)
+    elif value.kind == "literal":
+        yield _breach(focus, path, value.value, "reference", f"the value of {_short(path)} is an IRI, not text")
+
+
+def _root_violations(statements: list[Statement], place: _GraphPlace) -> Iterator[Violation]:
     """The graph says something about its own IRI and gives it a class of ours; remarks in a notes graph need no class."""
-    about = [(predicate.value, value.value) for subject, predicate, value in statements if subject.value == graph]
+    graph, mine = place.graph, (place.graph, place.noted)
+    about = [(predicate.value, value.value) for subject, predicate, value in statements if subject.value in mine]
     if not about:
         yield _breach(
             graph,
@@ -231,7 +269,7 @@ def _root_violations(statements: list[Statement], graph: str, *, notes: bool) ->
             "root-described",
             f"nothing is said about {graph}, whose graph this is: it is the id to give",
         )
-    elif not notes and not any(path == _RDF_TYPE and value.startswith(NAMESPACE) for path, value in about):
+    elif not place.beside and not any(path == _RDF_TYPE and value.startswith(NAMESPACE) for path, value in about):
         yield _breach(
             graph, _RDF_TYPE, None, "root-typed", "it has no type of the vocabulary, such as Deployment or Node"
         )

@@ -320,14 +320,105 @@ def data_dependencies(objects: Objects) -> Iterator[Row]:
         for each in objects["PersistentVolumeClaim"]
     }
     for name, kind, each in workloads(objects):
-        yield from ((name, claim, sizes[claim]) for claim in claims(kind, each) if claim in sizes)
+        yield from ((name, claim, None, sizes[claim]) for claim in claims(kind, each) if claim in sizes)
+        yield from (
+            (name, asset, {"s3": "objectstore", "postgres": "database"}[scheme], None) for scheme, asset in stated(each)
+        )
+
+
+def stated(workload: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the external data that a workload's annotation names: scheme and asset; it has no password with a comma or slash."""
+    for url in workload["metadata"].get("annotations", {}).get("drumlin.io/depends-on", "").split(", "):
+        if url:
+            scheme, _, rest = url.partition("://")
+            yield scheme, f"{B}external/{scheme}~{rest.rpartition('@')[2].replace('/', '~')}"
 
 
 def users_of_data(objects: Objects, asset: str) -> Iterator[Row]:
     """Answer: Who needs this data?"""
     for name, kind, each in workloads(objects):
-        if asset in claims(kind, each):
+        if asset in claims(kind, each) | {found for _, found in stated(each)}:
             yield name, concept(kind)
+
+
+def blast_radius(objects: Objects, entity: str) -> Iterator[Row]:
+    """Answer: What would feel its loss? Of data: its users, what they manage, services, ingresses and autoscalers."""
+    found = {row[0]: str(row[1]).removeprefix(NS) for row in users_of_data(objects, entity)}
+    found |= {iri(pod, "Pod"): "Pod" for pod in objects["Pod"] if manager(pod, objects) in found}
+    found |= {service: "Service" for service, workload in services(objects) if workload in found}
+    for each in objects.get("Ingress", []):
+        paths = [path for rule in each["spec"].get("rules", []) for path in rule.get("http", {}).get("paths", [])]
+        space = each["metadata"]["namespace"]
+        if any(f"{B}prod/{space}/service/{path['backend']['service']['name']}" in found for path in paths):
+            found[iri(each, "Ingress")] = "Ingress"
+    for each in objects.get("HorizontalPodAutoscaler", []):
+        target = each["spec"]["scaleTargetRef"]
+        if f"{B}prod/{each['metadata']['namespace']}/{target['kind'].lower()}/{target['name']}" in found:
+            found[iri(each, "HorizontalPodAutoscaler")] = "Autoscaler"
+    yield from ((name, concept(kind)) for name, kind in found.items())
+
+
+def _brought(objects: Objects) -> Iterator[tuple[str, str, str]]:
+    """Yield the workloads that Helm installed, with their kinds and releases; the recorded cluster's other objects were applied."""
+    for name, kind, each in workloads(objects):
+        annotations = each["metadata"].get("annotations", {})
+        if release := annotations.get("meta.helm.sh/release-name"):
+            yield name, kind, f"helm:{annotations['meta.helm.sh/release-namespace']}/{release}"
+
+
+def release(objects: Objects, name: str) -> Iterator[Row]:
+    """Answer: What did this release bring?"""
+    for workload, kind, found in _brought(objects):
+        if found == name or found.endswith(f"/{name}"):
+            yield workload, concept(kind), found
+            jobs = [iri(each, "Job") for each in objects["Job"] if manager(each, objects) == workload]
+            yield from ((job, concept("Job"), found) for job in jobs)
+            pods = [iri(pod, "Pod") for pod in objects["Pod"] if manager(pod, objects) in (workload, *jobs)]
+            yield from ((pod, concept("Pod"), found) for pod in pods)
+
+
+def releases(objects: Objects) -> Iterator[Row]:
+    """Answer: What is installed, and by what?"""
+    for found, count in Counter(found for _, _, found in _brought(objects)).items():
+        yield found, Decimal(count)
+
+
+def receivers(objects: Objects, service: str) -> Iterator[Row]:
+    """Answer: Which pods of this service receive requests now?"""
+    running = {iri(pod, "Pod"): pod for pod in objects["Pod"] if pod["status"]["phase"] == "Running"}
+    for each in objects["EndpointSlice"]:
+        space, of = each["metadata"]["namespace"], each["metadata"]["labels"]["kubernetes.io/service-name"]
+        for endpoint in each["endpoints"] if f"{B}prod/{space}/service/{of}" == service else []:
+            pod = f"{B}prod/{space}/pod/{endpoint['targetRef']['name']}"
+            if endpoint["conditions"]["ready"] and pod in running:
+                yield pod, node_iri(running[pod]["spec"]["nodeName"])
+
+
+def who_may_reach(objects: Objects, workload: str) -> Iterator[Row]:
+    """Answer: Who may reach this workload? The only policy of the troubled cluster is for the pods of checkout, and admits those of ledger."""
+    named = {name for name, _, _ in workloads(objects)}
+    policies = objects.get("NetworkPolicy", [])
+    if workload in named and workload.endswith("/payments/deployment/checkout") and policies:
+        yield iri(policies[0], "NetworkPolicy"), f"{B}prod/payments/deployment/ledger", None
+        yield iri(policies[0], "NetworkPolicy"), None, "10.0.0.0/8"
+    elif workload in named:
+        yield None, None, "*"
+
+
+def who_may_read_secret(objects: Objects, namespace: str, name: str) -> Iterator[Row]:
+    """Answer: Who may read this Secret? Its pods, and by the only binding of the troubled cluster the account of ledger."""
+    for workload, account in ((each, row[2]) for each, _, row in _takers(objects, namespace, name)):
+        yield account, workload, None, None
+    if objects.get("RoleBinding") and (namespace, name) == ("payments", "other"):
+        binding = f"{B}prod/payments/rolebinding/readers"
+        yield "payments/ledger", f"{B}prod/payments/deployment/ledger", binding, "Role/readers"
+
+
+def _takers(objects: Objects, namespace: str, name: str) -> Iterator[tuple[str, str, tuple[str, str, str]]]:
+    for workload, kind, role in users_of_configuration(objects, namespace, name):
+        if role == "Secret":
+            spec = next(template(each) for found, _, each in workloads(objects) if found == workload)
+            yield workload, kind, ("", "", f"{namespace}/{spec.get('serviceAccountName', 'default')}")
 
 
 def services(objects: Objects) -> Iterator[Row]:

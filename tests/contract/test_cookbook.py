@@ -47,7 +47,22 @@ ASKED: dict[str, list[dict[str, str]]] = {
     "users-of-configuration": [
         {"namespace": "payments", "name": each} for each in ("ledger", "other", "shared", "checkout-secret", "none")
     ],
-    "users-of-data": [{"asset": f"{B}prod/ml/persistentvolumeclaim/training-data"}],
+    "users-of-data": [
+        {"asset": f"{B}{each}"}
+        for each in ("prod/ml/persistentvolumeclaim/training-data", "external/postgres~db.example~ledger")
+    ],
+    "blast-radius": [
+        {"entity": f"{B}{each}"}
+        for each in (
+            "prod/ml/persistentvolumeclaim/training-data",
+            "external/postgres~db.example~ledger",
+            "external/s3~lake~raw",
+        )
+    ],
+    "release": [{"name": each} for each in ("helm:payments/shop", "gateway", "none")],
+    "receivers": [{"service": f"{B}prod/payments/service/{each}"} for each in ("ledger", "checkout", "none")],
+    "who-may-reach": [{"workload": f"{B}prod/payments/deployment/{each}"} for each in ("checkout", "ledger", "none")],
+    "who-may-read-secret": [{"namespace": "payments", "name": each} for each in ("other", "checkout-secret", "none")],
     "workloads-with-image": [{"text": each} for each in ("fluentd", "checkout:2.3", 'no"such\\image')],
     "workloads-with-label": [
         {"label": each} for each in ("app.kubernetes.io/name=checkout", "app.kubernetes.io/name=none")
@@ -68,6 +83,7 @@ OTHERWISE = {
     "classes",
     "what-is",
     "why-failing",
+    "restarts",
 } | KUSCIA
 """Questions that are answered from something else than the manifests of one moment."""
 
@@ -104,12 +120,49 @@ def trouble(found: dict[str, list[dict[str, Any]]]) -> None:
         {"name": "b", "projected": {"sources": [{"secret": {"name": "other"}}, {"configMap": {"name": "other"}}]}},
     ]
     uses["containers"][0]["envFrom"] = [{"configMapRef": {"name": "shared"}}, {"secretRef": {"name": "shared"}}]
+    one("Deployment", "ledger")["metadata"]["annotations"] |= {
+        "drumlin.io/depends-on": "postgres://ledger:canary@db.example/ledger, s3://lake/raw"
+    }
+    one("Deployment", "checkout")["metadata"]["annotations"] |= {"drumlin.io/depends-on": "s3://lake/raw"}
+    slice_ = next(each for each in found["EndpointSlice"] if each["metadata"]["name"].startswith("ledger"))
+    slice_["endpoints"][0]["conditions"]["ready"] = False
+    found |= guards()
     one("Job", "reindex-29930272")["status"] = {
         "conditions": [{"type": "Failed", "status": "True", "lastTransitionTime": "2026-11-27T21:52:09Z"}]
     }
     pending = one("Pod", "inference-5f9576cb9-dx4wh")
     del pending["spec"]["nodeName"], pending["status"]["startTime"]
     pending["status"]["phase"] = "Pending"
+
+
+def guards() -> dict[str, list[dict[str, Any]]]:
+    """A policy that lets the pods of ledger and some addresses reach those of checkout, and a role by which ledger reads a Secret."""
+
+    def meta(name: str) -> dict[str, Any]:
+        return {"name": name, "namespace": "payments", "uid": name}
+
+    def pods(name: str) -> dict[str, Any]:
+        return {"podSelector": {"matchLabels": {"app.kubernetes.io/name": name}}}
+
+    peers = [pods("ledger"), {"ipBlock": {"cidr": "10.0.0.0/8"}}]
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["other"], "verbs": ["get"]}
+    binding = {
+        "kind": "RoleBinding",
+        "metadata": meta("readers"),
+        "roleRef": {"kind": "Role", "name": "readers"},
+        "subjects": [{"kind": "ServiceAccount", "name": "ledger"}],
+    }
+    return {
+        "NetworkPolicy": [
+            {
+                "kind": "NetworkPolicy",
+                "metadata": meta("checkout"),
+                "spec": {**pods("checkout"), "ingress": [{"from": peers}]},
+            }
+        ],
+        "Role": [{"kind": "Role", "metadata": meta("readers"), "rules": [rule]}],
+        "RoleBinding": [binding],
+    }
 
 
 @cache

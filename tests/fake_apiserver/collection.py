@@ -78,6 +78,7 @@ class Collection:
         self._namespace = namespace
         self._params = params
         self._selector = params.get("labelSelector", "")
+        self._fields = [each.partition("=") for each in params.get("fieldSelector", "").split(",") if each]
         self._watches = params.get("watch") in {"1", "true"}
         self._fault = fake.faults.strike(resource.plural, watch=self._watches)
 
@@ -137,6 +138,7 @@ class Collection:
             int(self._params.get("limit", 0)),
             self._params.get("continue", ""),
         )
+        found = [each for each in found if self._fits(each)]
         metadata: Json = {"resourceVersion": str(version)}
         if token and not (self._fault and self._fault.action == "lose-continue"):
             metadata["continue"] = token
@@ -270,7 +272,7 @@ class Collection:
     def _told(self, entry: LogEntry) -> Iterator[bytes]:
         """Yield what this watch sees of an event: with a selector an object may come and go without being made or deleted."""
         namespace = entry.object["metadata"].get("namespace", "")
-        if entry.resource != self._resource or self._namespace not in {"", namespace}:
+        if entry.resource != self._resource or self._namespace not in {"", namespace} or not self._fits(entry.object):
             return
         before = selects(self._selector, entry.previous)
         after = entry.type != "DELETED" and selects(self._selector, entry.object)
@@ -288,7 +290,11 @@ class Collection:
         return f"too old resource version: {since} ({now})"
 
     def _objects(self) -> list[Json]:
-        return self._state.objects(self._resource, self._namespace, self._selector)
+        return list(filter(self._fits, self._state.objects(self._resource, self._namespace, self._selector)))
+
+    def _fits(self, found: Json) -> bool:
+        """Return whether an object has the fields that are asked for; of those that never change, such as an event's type."""
+        return all(found.get(name) == value for name, _, value in self._fields)
 
     def _position(self, since: int) -> int:
         return next((at for at, entry in enumerate(self._state.log) if entry.version > since), len(self._state.log))

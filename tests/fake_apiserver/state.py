@@ -61,7 +61,11 @@ _BUILTIN = """
  apps/v1 replicasets ReplicaSet      |  batch/v1 jobs Job                    |  batch/v1 cronjobs CronJob
  autoscaling/v2 horizontalpodautoscalers HorizontalPodAutoscaler  |  networking.k8s.io/v1 ingresses Ingress
  policy/v1 poddisruptionbudgets PodDisruptionBudget
- coordination.k8s.io/v1 leases Lease |  discovery.k8s.io/v1 endpointslices EndpointSlice  |  storage.k8s.io/v1 storageclasses StorageClass -
+ coordination.k8s.io/v1 leases Lease
+ events.k8s.io/v1 events Event       |  networking.k8s.io/v1 networkpolicies NetworkPolicy
+ rbac.authorization.k8s.io/v1 roles Role  |  rbac.authorization.k8s.io/v1 rolebindings RoleBinding
+ rbac.authorization.k8s.io/v1 clusterroles ClusterRole -  |  rbac.authorization.k8s.io/v1 clusterrolebindings ClusterRoleBinding -
+ discovery.k8s.io/v1 endpointslices EndpointSlice  |  storage.k8s.io/v1 storageclasses StorageClass -
 """
 
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from drumlin.exporters.kubernetes.informer import KubernetesSource, Timing
+from drumlin.exporters.kubernetes.kinds import OPTIONAL
 from drumlin.exporters.protocol import Gone, Synced, Upserted
 from drumlin.kg.errors import InvalidSettings
 from tests.fake_apiserver.clusters import Cluster, fake_cluster, real_cluster, why_no_real_cluster
@@ -105,6 +106,19 @@ def test_an_object_that_leaves_the_selection_is_gone(cluster: Cluster) -> None:
         cluster.patch(CONFIG_MAPS, "in", {"metadata": {"labels": {"team": "ops"}}})
         cluster.patch(CONFIG_MAPS, "out", {"metadata": {"labels": {"team": "shop"}}})
         seen.until(lambda: seen.names(CONFIG_MAPS) == {"out"})
+
+
+def test_only_warnings_are_asked_for_whatever_the_labels() -> None:
+    """Nine of ten events are normal and never leave the server; events bear no labels, those that are followed may."""
+    (events,) = OPTIONAL["events"]
+    with fake_cluster() as cluster:
+        for name, kind in (("a", "Warning"), ("b", "Normal")):
+            cluster.create(events, name, type=kind, reason="Failed")
+        with following(cluster, events, PODS, label_selector="team=shop") as seen:
+            seen.until_synced(events, PODS)
+            cluster.create(events, "c", type="Normal", reason="Pulled")
+            cluster.create(events, "d", type="Warning", reason="BackOff")
+            seen.until(lambda: seen.names(events) == {"a", "d"})
 
 
 def test_one_namespace_alone_is_followed_when_asked(cluster: Cluster) -> None:

@@ -664,7 +664,7 @@ def test_a_tombstone_is_gone_however_it_is_asked_for(http: httpx.Client, name: s
 
 
 def test_notes_have_one_owner_and_one_subject(http: httpx.Client, name: str) -> None:
-    """A user's notes are a user's: an exporter gets 409; they say nothing of the entity itself, and notes have no notes."""
+    """A user's notes are a user's: an exporter gets 409; they describe nothing but themselves, and notes have no notes."""
     notes = f"notes/prod/payments/deployment/{name}"
     document = {"id": BASE + notes, "description": "mine"}
     assert http.put(f"/subgraph/{notes}", json=document, headers=JSONLD).status_code == 201
@@ -675,6 +675,32 @@ def test_notes_have_one_owner_and_one_subject(http: httpx.Client, name: str) -> 
     assert http.put(f"/subgraph/{notes}", json=other, headers=JSONLD).status_code == 422
     assert http.put(f"/subgraph/notes/{notes}", json=document, headers=JSONLD).status_code == 400
     assert http.get(f"/subgraph/{notes}").json()["description"] == "still mine"
+
+
+def test_notes_say_what_their_entity_depends_on_by_every_door(http: httpx.Client, name: str) -> None:
+    """PUT, bulk and SPARQL: the question who needs the data finds the entity; data of any kind is described at its id."""
+    notes, entity = "notes/prod/payments/deployment/ledger", f"{BASE}prod/payments/deployment/ledger"
+    asset = {"type": "DataAsset", "name": name, "assetType": "External", "kind": "warehouse"}
+    for number, door in enumerate(("put", "bulk", "update")):
+        data = f"{BASE}external/{name}-{number}"
+        assert (
+            http.put(f"/subgraph/external/{name}-{number}", json={"id": data, **asset}, headers=JSONLD).status_code
+            == 201
+        )
+        document = {"id": entity, "dependsOn": [data]}
+        if door == "put":
+            said = http.put(f"/subgraph/{notes}", json=document, headers=JSONLD)
+        elif door == "bulk":
+            said = http.post("/subgraphs", content=json.dumps({"op": "put", "id": notes, "document": document}))
+        else:
+            update = f"INSERT DATA {{ GRAPH <{BASE}{notes}> {{ <{entity}> <{jsonld.NAMESPACE}dependsOn> <{data}> }} }}"
+            said = http.post("/sparql/update", content=update, headers={"Content-Type": "application/sparql-update"})
+        assert said.is_success, said.text
+        answer = http.get("/queries/users-of-data", params={"asset": data, "format": "csv"})
+        assert answer.text.splitlines()[1:] == [f"{entity},{jsonld.NAMESPACE}Deployment"]
+    wrong = {"id": entity, "phase": "Failed"}
+    assert http.put(f"/subgraph/{notes}", json=wrong, headers=JSONLD).status_code == 422
+    assert http.delete(f"/subgraph/{notes}").status_code == 204
 
 
 def test_a_service_may_insist_on_conditions(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.templates import TemplateCatalogue
 from tests.memory_sink import MemorySink
 
-KINDS = kinds_of(Settings(mappings=("kuscia",)))
-"""Kubernetes' own kinds, and Kuscia's by the mapping that is shipped."""
+KINDS = kinds_of(Settings(mappings=("kuscia",), optional_kinds=("events", "networkpolicies", "rolebindings")))
+"""Kubernetes' own kinds, the optional ones too, and Kuscia's by the mapping that is shipped."""
 BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 NOW = datetime(2026, 11, 27, 21, 51, 39, tzinfo=UTC)
 CONTRACT: Mapping[str, Any] = {

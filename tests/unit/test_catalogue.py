@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from drumlin.kg.client.query_api import _query
 from drumlin.kg.errors import DrumlinError, InvalidInput, InvalidSettings, ResourceNotFound
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.sparql import gate
@@ -37,6 +38,13 @@ def test_every_file_that_comes_along_is_good() -> None:
     assert sorted(shipped) == files
     assert len(files) >= 25
     assert all(each.title and each.description and each.columns for each in shipped.values())
+
+
+def test_a_client_takes_every_parameter_whatever_its_name() -> None:
+    """A query about a name has a parameter called name, as the method's own first one is."""
+    for saved in QueryCatalogue.load(IRIS).queries.values():
+        values = {each.name: "x" for each in saved.parameters}
+        assert _query(saved.name, **values).params == values
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

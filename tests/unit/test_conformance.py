@@ -71,8 +71,7 @@ def mutants(draw: st.DrawFn) -> tuple[Lines, str]:
 def test_what_is_proven_has_an_empty_report(mutant: tuple[Lines, str]) -> None:
     """Whatever is done to a good graph, a proof never stands against what the engine says."""
     lines, graph = mutant
-    notes = IRIS.parse(graph).notes
-    if validate._proven(lines, graph, None, notes=notes):
+    if validate._proven(lines, validate._place(graph, IRIS), None):
         with patch.object(validate, "_proven", return_value=False):
             validate.validate(lines, graph, IRIS)
 
@@ -94,7 +93,7 @@ def test_a_bad_graph_has_no_proof(path: Path) -> None:
     """Each failing fixture is told by its report, so none is proven."""
     lines, graph = read(path)
 
-    assert not validate._proven(lines, graph, None, notes=IRIS.parse(graph).notes)
+    assert not validate._proven(lines, validate._place(graph, IRIS), None)
     with pytest.raises(ShapeViolation):
         validate.validate(lines, graph, IRIS)
 

@@ -116,6 +116,9 @@ def test_notes_have_a_graph_of_their_own() -> None:
 
     assert notes == f"{B}/id/notes/prod/payments/deployment/checkout"
     assert IRIS.parse(notes) == Parsed(ObjectName("prod", "payments", "deployment", "checkout"), (), notes=True)
+    assert IRIS.noted(notes) == CHECKOUT
+    assert IRIS.noted(CHECKOUT) is None
+    assert IRIS.noted(IRIS.scraped(CHECKOUT)) is None
     assert IRIS.entity(notes) == notes
     assert IRIS.entity(IRIS.notes(IRIS.domain("alice"))) == f"{B}/id/notes/domain/alice"
     scraped = IRIS.scraped(CHECKOUT)

@@ -514,3 +514,31 @@ def test_steps_and_horizons_are_compared_where_they_can_be(step: str, horizon: s
     found = violations(*read(json.dumps(document).encode()))
 
     assert [each.rule for each in found] == (["forecast-order"] if wrong else [])
+
+
+NOTES = "https://kg.example/id/notes/prod/payments/pod/orders-db-0"
+
+
+@pytest.mark.parametrize(
+    ("line", "rules"),
+    [
+        (f"<{POD}> <https://w3id.org/drumlin/ns#dependsOn> <https://kg.example/id/external/s3~orders> .", set()),
+        (f'<{NOTES}> <https://w3id.org/drumlin/ns#tag> "gold" .', set()),
+        (f'<{POD}> <https://w3id.org/drumlin/ns#dependsOn> "s3://orders" .', {"reference"}),
+        (f"<{POD}> <https://w3id.org/drumlin/ns#phase> <https://w3id.org/drumlin/ns#Failed> .", {"subject-outside-graph"}),
+        (f"<{POD}> <{rdflib.RDF.type}> <https://w3id.org/drumlin/ns#Pod> .", {"subject-outside-graph", "name", "namespace"}),
+        (f"<{POD}-1> <https://w3id.org/drumlin/ns#dependsOn> <https://kg.example/id/external/s3~orders> .",
+         {"subject-outside-graph", "root-described"}),
+    ],
+)  # fmt: skip
+def test_notes_say_of_their_entity_what_it_depends_on_and_nothing_else(line: str, rules: set[str]) -> None:
+    """Users know of data that no source does; the entity's class, phase and telemetry are its source's, and other entities are others'."""
+    assert {each.rule for each in violations(frozenset({line}), NOTES)} == rules
+
+
+def test_only_notes_speak_of_an_entity_beside_its_graph() -> None:
+    """The graph of the metrics that pods expose is the service's own, and says nothing of the workload itself."""
+    scraped = NOTES.replace("/notes/", "/scraped/")
+    line = f"<{POD}> <https://w3id.org/drumlin/ns#dependsOn> <https://kg.example/id/external/s3~orders> ."
+
+    assert {each.rule for each in violations(frozenset({line}), scraped)} == {"subject-outside-graph", "root-described"}

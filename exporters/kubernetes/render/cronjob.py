@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.manifests import InstalledWorkload, PodTemplate
 from drumlin.exporters.kubernetes.render.workload import render_workload, template_facts
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import Topic
@@ -34,7 +34,7 @@ class CronJobSpec(msgspec.Struct, frozen=True, gc=False):
     suspend: bool | None = None
 
 
-class CronJob(Installed, frozen=True, kw_only=True):
+class CronJob(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a CronJob."""
 
     spec: CronJobSpec

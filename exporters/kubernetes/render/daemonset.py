@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.manifests import InstalledWorkload, PodTemplate
 from drumlin.exporters.kubernetes.render.workload import render_workload
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -16,7 +16,7 @@ class DaemonSetSpec(msgspec.Struct, frozen=True, gc=False):
     template: PodTemplate
 
 
-class DaemonSet(Installed, frozen=True, kw_only=True):
+class DaemonSet(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a DaemonSet."""
 
     spec: DaemonSetSpec

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Condition, Installed, PodTemplate, condition
+from drumlin.exporters.kubernetes.manifests import Condition, InstalledWorkload, PodTemplate, condition
 from drumlin.exporters.kubernetes.render.workload import render_workload, running
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -23,7 +23,7 @@ class DeploymentStatus(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[Condition, ...] | None = None
 
 
-class Deployment(Installed, frozen=True, kw_only=True):
+class Deployment(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a Deployment."""
 
     spec: DeploymentSpec

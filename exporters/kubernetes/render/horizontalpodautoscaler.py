@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.manifests import Installed
 from drumlin.exporters.kubernetes.render.place import inside, referred
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import without_nulls
@@ -27,7 +27,7 @@ class AutoscalerSpec(msgspec.Struct, frozen=True, gc=False):
     minReplicas: int | None = None
 
 
-class HorizontalPodAutoscaler(Projection, frozen=True, kw_only=True):
+class HorizontalPodAutoscaler(Installed, frozen=True, kw_only=True):
     """What is taken from a HorizontalPodAutoscaler."""
 
     spec: AutoscalerSpec

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.manifests import Installed
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import without_nulls
@@ -51,7 +51,7 @@ class IngressSpec(msgspec.Struct, frozen=True, gc=False):
     rules: tuple[IngressRule, ...] | None = None
 
 
-class Ingress(Projection, frozen=True, kw_only=True):
+class Ingress(Installed, frozen=True, kw_only=True):
     """What is taken from an Ingress."""
 
     spec: IngressSpec = IngressSpec()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.manifests import InstalledWorkload, PodTemplate
 from drumlin.exporters.kubernetes.render.workload import render_workload
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import Life
@@ -34,7 +34,7 @@ class JobStatus(msgspec.Struct, frozen=True, gc=False):
     conditions: tuple[JobCondition, ...] | None = None
 
 
-class Job(Installed, frozen=True, kw_only=True):
+class Job(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a Job."""
 
     spec: JobSpec

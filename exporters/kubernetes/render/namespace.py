@@ -10,6 +10,7 @@ import msgspec
 from drumlin.exporters.kubernetes.manifests import Projection
 from drumlin.exporters.kubernetes.render.place import domain
 from drumlin.exporters.kubernetes.render.scraping import namespace_topic
+from drumlin.exporters.kubernetes.selectors import NAMESPACES
 from drumlin.exporters.pipeline.context import RenderContext, domain_topic
 from drumlin.exporters.protocol import Topic, without_nulls
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -50,6 +51,7 @@ def namespace_facts(namespace: Namespace) -> Iterable[tuple[Topic, Any]]:
     """Tell its labels, and the domain that the namespace belongs to if one of them says so."""
     labels = namespace.metadata.labels or {}
     yield namespace_topic(namespace.metadata.name), labels
+    yield NAMESPACES, (namespace.metadata.name, labels)
     name = labels.get(DOMAIN_LABEL)
     if name:
         yield domain_topic(namespace.metadata.name), name

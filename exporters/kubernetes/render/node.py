@@ -9,7 +9,7 @@ import msgspec
 from drumlin.exporters.kubernetes.manifests import Condition, Projection, Resources, condition
 from drumlin.exporters.kubernetes.render.demand import amounts, extended_amounts
 from drumlin.exporters.pipeline.context import RenderContext
-from drumlin.exporters.protocol import Life, Topic, without_nulls
+from drumlin.exporters.protocol import Life, Topic, Trouble, without_nulls
 from drumlin.exporters.sites import NODES
 from drumlin.kg.model.quantities import whole
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -26,6 +26,8 @@ _POOLS = (
     "agentpool",
 )
 """The labels by which providers name the pool of a node."""
+_PRESSURES = ("DiskPressure", "MemoryPressure", "NetworkUnavailable", "PIDPressure")
+"""Conditions of a node that are bad when they are true."""
 
 
 class NodeSystem(msgspec.Struct, frozen=True, gc=False):
@@ -108,8 +110,9 @@ def _written(taint: Taint) -> str:
 
 
 def node_life(node: Node) -> Life:
-    """A node runs from its registration until it is removed."""
-    return Life(node.metadata.creationTimestamp)
+    """A node runs from its registration until it is removed; what it runs short of befalls that run."""
+    lacking = (each for each in _PRESSURES if condition(node.status.conditions, each) == "True")
+    return Life(node.metadata.creationTimestamp, troubles=tuple(Trouble(each, ongoing=True) for each in lacking))
 
 
 def node_facts(node: Node) -> Iterable[tuple[Topic, tuple[str, Mapping[str, str]]]]:

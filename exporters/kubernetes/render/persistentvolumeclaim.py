@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.manifests import Installed
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import without_nulls
@@ -38,7 +38,7 @@ class ClaimStatus(msgspec.Struct, frozen=True, gc=False):
     phase: str | None = None
 
 
-class PersistentVolumeClaim(Projection, frozen=True, kw_only=True):
+class PersistentVolumeClaim(Installed, frozen=True, kw_only=True):
     """What is taken from a PersistentVolumeClaim."""
 
     spec: ClaimSpec = ClaimSpec()

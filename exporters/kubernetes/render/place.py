@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from drumlin.exporters.kubernetes.manifests import InstalledMetadata
+from drumlin.exporters.kubernetes.render.releases import releases
 from drumlin.exporters.pipeline.context import RenderContext, domain_topic
 from drumlin.exporters.protocol import Metadata, OwnerReference, Topic
 from drumlin.kg.model.iris import is_own_group
@@ -28,12 +30,13 @@ def placed(metadata: Metadata, kind: str, context: RenderContext) -> dict[str, o
     }
 
 
-def inside(metadata: Metadata, kind: str, context: RenderContext) -> dict[str, object]:
-    """Return what an entity of a namespace says first, with the namespace it is part of and its labels."""
+def inside(metadata: InstalledMetadata, kind: str, context: RenderContext) -> dict[str, object]:
+    """Return what an entity of a namespace says first, with the namespace it is part of, its labels and what brought it."""
     return {
         **placed(metadata, kind, context),
         "partOf": context.around.object(None, "Namespace", metadata.namespace or ""),
         "label": context.labels(metadata.labels),
+        "release": releases(metadata, context),
     }
 
 

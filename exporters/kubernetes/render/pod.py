@@ -14,7 +14,7 @@ from drumlin.exporters.kubernetes.render.images import digest_in, images_topic
 from drumlin.exporters.kubernetes.render.place import controller, manager, placed
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.pipeline.runs import moment
-from drumlin.exporters.protocol import Life, Topic, Trouble, without_nulls
+from drumlin.exporters.protocol import ContainerEnd, Life, Topic, Trouble, without_nulls
 from drumlin.kg.rdf.jsonld import NodeDocument
 
 
@@ -22,6 +22,7 @@ class Terminated(msgspec.Struct, frozen=True, gc=False):
     """How and when a container ended."""
 
     reason: str | None = None
+    startedAt: str | None = None
     finishedAt: str | None = None
     exitCode: int = 0
 
@@ -44,6 +45,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     imageID: str = ""
+    restartCount: int = 0
     state: ContainerState | None = None
     lastState: ContainerState | None = None
 
@@ -112,7 +114,7 @@ def pod_life(pod: Pod) -> Life:
     end, outcome = None, None
     if status.phase in ("Succeeded", "Failed") and not _ended_by_deletion(pod):
         end, outcome = _last_end(status), _outcome(status)
-    return Life(status.startTime, end, outcome, pod.spec.nodeName, tuple(_troubles(status)))
+    return Life(status.startTime, end, outcome, pod.spec.nodeName, tuple(_troubles(status)), tuple(_restarts(status)))
 
 
 _STARTING = frozenset({"ContainerCreating", "PodInitializing", "Completed"})
@@ -128,6 +130,14 @@ def _troubles(status: PodStatus) -> Iterator[Trouble]:
         for end, present in ((last.terminated, False), (now.terminated, True)):
             if end and end.reason and end.reason not in _STARTING and end.finishedAt:
                 yield Trouble(end.reason, each.name, end.finishedAt, present, end.exitCode)
+
+
+def _restarts(status: PodStatus) -> Iterator[ContainerEnd]:
+    """Yield the last life of each container that was started again."""
+    for each in (*(status.initContainerStatuses or ()), *(status.containerStatuses or ())):
+        if each.restartCount and each.lastState and (end := each.lastState.terminated) and end.finishedAt:
+            number = each.restartCount - 1
+            yield ContainerEnd(each.name, number, end.startedAt, end.finishedAt, end.reason, end.exitCode)
 
 
 def pod_facts(pod: Pod) -> Iterable[tuple[Topic, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.manifests import Installed
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.kubernetes.render.workload import selected
 from drumlin.exporters.kubernetes.selectors import LabelSelector
@@ -24,7 +24,7 @@ class BudgetSpec(msgspec.Struct, frozen=True, gc=False):
     maxUnavailable: Amount = None
 
 
-class PodDisruptionBudget(Projection, frozen=True, kw_only=True):
+class PodDisruptionBudget(Installed, frozen=True, kw_only=True):
     """What is taken from a PodDisruptionBudget."""
 
     spec: BudgetSpec = BudgetSpec()

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.manifests import InstalledWorkload, PodTemplate
 from drumlin.exporters.kubernetes.render.images import revisions_topic
 from drumlin.exporters.kubernetes.render.place import controller, owner_topic
 from drumlin.exporters.kubernetes.render.workload import render_workload, running, template_facts
@@ -26,7 +26,7 @@ class ReplicaSetSpec(msgspec.Struct, frozen=True, gc=False):
 _NO_SPEC = ReplicaSetSpec()
 
 
-class ReplicaSet(Installed, frozen=True, kw_only=True):
+class ReplicaSet(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a ReplicaSet."""
 
     spec: ReplicaSetSpec = ReplicaSetSpec()

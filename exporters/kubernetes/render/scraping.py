@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from drumlin.exporters.discovery import is_service
-from drumlin.exporters.kubernetes.manifests import Projection
+from drumlin.exporters.kubernetes.manifests import Installed, InstalledMetadata, Projection
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.kubernetes.selectors import SELECTABLE, Labels, LabelSelector, Selectable, selectable_topic
 from drumlin.exporters.pipeline.context import DATASOURCES, RenderContext
@@ -49,13 +49,13 @@ class MonitorSpec(msgspec.Struct, frozen=True, gc=False):
     namespaceSelector: NamespaceSelector = NamespaceSelector()
 
 
-class Monitor(Projection, frozen=True, kw_only=True):
+class Monitor(Installed, frozen=True, kw_only=True):
     """What is taken from a ServiceMonitor or PodMonitor."""
 
     spec: MonitorSpec = MonitorSpec()
 
 
-class ScrapeConfig(Projection, frozen=True, kw_only=True):
+class ScrapeConfig(Installed, frozen=True, kw_only=True):
     """What is taken from a ScrapeConfig: that it exists; its targets need not be of the cluster."""
 
 
@@ -104,7 +104,7 @@ class Watching:
     """A monitor as workloads see it."""
 
     kind: str
-    metadata: Metadata
+    metadata: InstalledMetadata
     spec: MonitorSpec
 
     def looks_into(self, namespace: str) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from drumlin.exporters.discovery import Discovered
-from drumlin.exporters.kubernetes.manifests import Projection, ScrapeAnnotation
-from drumlin.exporters.kubernetes.render.endpointslice import endpoints_topic
+from drumlin.exporters.kubernetes.manifests import SCRAPE, Installed, InstalledMetadata, ReleaseAnnotations
+from drumlin.exporters.kubernetes.render.endpointslice import endpoints_topic, unready_topic
 from drumlin.exporters.kubernetes.render.place import inside
 from drumlin.exporters.kubernetes.render.scraping import ANY, Selecting, services_topic
 from drumlin.exporters.kubernetes.render.workload import selected
@@ -41,13 +41,19 @@ class ServiceSpec(msgspec.Struct, frozen=True, gc=False):
     type: str | None = None
 
 
-class ServiceMetadata(Metadata, frozen=True):
-    """Metadata with the one annotation that is taken."""
+class ServiceAnnotations(ReleaseAnnotations, frozen=True):
+    """Also whether a Prometheus is asked to scrape."""
 
-    annotations: ScrapeAnnotation | None = None
+    scrape: str | None = msgspec.field(default=None, name=SCRAPE)
 
 
-class Service(Projection, frozen=True, kw_only=True):
+class ServiceMetadata(InstalledMetadata, frozen=True):
+    """Metadata with the annotations that are taken."""
+
+    annotations: ServiceAnnotations | None = None
+
+
+class Service(Installed, frozen=True, kw_only=True):
     """What is taken from a Service."""
 
     metadata: ServiceMetadata
@@ -57,10 +63,12 @@ class Service(Projection, frozen=True, kw_only=True):
 def render_service(service: Service, context: RenderContext) -> NodeDocument:
     """Describe a Service with the workloads whose pods its selector matches, and the pods that its endpoints are."""
     metadata = service.metadata
+    pods = _pods(metadata, context)
     return without_nulls(
         {
             **inside(metadata, "Service", context),
-            "selects": [*_selected(service, context), *_pods(metadata, context)],
+            "selects": [*_selected(service, context), *pods],
+            "unready": _unready(metadata, pods, context),
         }
     )
 
@@ -106,6 +114,15 @@ def _port(ports: tuple[ServicePort, ...]) -> int | None:
 def _selected(service: Service, context: RenderContext) -> list[str]:
     namespace, selector = service.metadata.namespace or "", service.spec.selector
     return selected(namespace, LabelSelector(matchLabels=selector) if selector else None, context)
+
+
+def _unready(metadata: Metadata, pods: Sequence[str], context: RenderContext) -> list[str]:
+    """Return those of the pods that have not been ready for a while; while slices have not been told, those that it was linked to."""
+    told = context.told(unready_topic(metadata.namespace or "", metadata.name))
+    found = {context.around.object(namespace, "Pod", name) for namespace, name in frozenset().union(*told)}
+    if not context.is_complete("endpointslice", metadata.namespace):
+        found.update(context.linked("unready"))
+    return [each for each in pods if each in found]
 
 
 def _pods(metadata: Metadata, context: RenderContext) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from drumlin.exporters.kubernetes.manifests import Installed, PodTemplate
+from drumlin.exporters.kubernetes.manifests import InstalledWorkload, PodTemplate
 from drumlin.exporters.kubernetes.render.workload import render_workload, running
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -41,7 +41,7 @@ class StatefulSetSpec(msgspec.Struct, frozen=True, gc=False):
     volumeClaimTemplates: tuple[ClaimTemplate, ...] | None = None
 
 
-class StatefulSet(Installed, frozen=True, kw_only=True):
+class StatefulSet(InstalledWorkload, frozen=True, kw_only=True):
     """What is taken from a StatefulSet."""
 
     spec: StatefulSetSpec

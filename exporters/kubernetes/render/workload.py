@@ -8,11 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from drumlin.exporters.kubernetes.manifests import Container, GroupAnnotations, InstalledMetadata, PodSpec, PodTemplate
+from drumlin.exporters.kubernetes.manifests import (
+    Container,
+    PodSpec,
+    PodTemplate,
+    WorkloadAnnotations,
+    WorkloadMetadata,
+)
+from drumlin.exporters.kubernetes.render.data import stated_data
 from drumlin.exporters.kubernetes.render.demand import demanded, statements
 from drumlin.exporters.kubernetes.render.images import digest_in, pods_are_told, running_digests, tag_in
 from drumlin.exporters.kubernetes.render.place import inside, manager
 from drumlin.exporters.kubernetes.render.references import references
+from drumlin.exporters.kubernetes.render.releases import ARGO, FLUX
 from drumlin.exporters.kubernetes.render.scraping import scrapers
 from drumlin.exporters.kubernetes.selectors import SELECTABLE, LabelSelector, Selectable, selectable_topic
 from drumlin.exporters.pipeline.context import RenderContext
@@ -24,13 +32,11 @@ _NAME = "app.kubernetes.io/name"
 _INSTANCE = "app.kubernetes.io/instance"
 _GROUP = "app.kubernetes.io/part-of"
 _VERSION = "app.kubernetes.io/version"
-_ARGO = "argocd.argoproj.io/instance"
-_FLUX = ("helm.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/name")
 
 
 def render_workload(
     kind: str,
-    metadata: InstalledMetadata,
+    metadata: WorkloadMetadata,
     template: PodTemplate,
     context: RenderContext,
     *,
@@ -38,7 +44,7 @@ def render_workload(
     replicas: int | None = None,
     claims: Iterable[str] = (),
 ) -> dict[str, object]:
-    """Describe a workload: application, containers, the claims it depends on, what else it refers to, runs and telemetry.
+    """Describe a workload: application, containers, the claims and other data it depends on, what else it refers to, runs and telemetry.
 
     ``replicas`` is how many pods are wanted; ``claims`` are names of claims beyond those in the template's volumes.
     """
@@ -54,8 +60,11 @@ def render_workload(
             "replicas": replicas,
             "container": _containers(metadata, template.spec, context),
             "dependsOn": [
-                context.around.object(metadata.namespace, "PersistentVolumeClaim", name)
-                for name in sorted({*_claims(template.spec), *claims})
+                *(
+                    context.around.object(metadata.namespace, "PersistentVolumeClaim", name)
+                    for name in sorted({*_claims(template.spec), *claims})
+                ),
+                *stated_data(metadata, context),
             ],
             **references(template.spec),
             "runs": context.runs,
@@ -64,12 +73,12 @@ def render_workload(
     )
 
 
-def _group(metadata: InstalledMetadata) -> str | None:
+def _group(metadata: WorkloadMetadata) -> str | None:
     """Return what the application is part of: by its label, else the Argo CD application, the Flux release, or the Helm release."""
-    labels, annotations = metadata.labels or {}, metadata.annotations or GroupAnnotations()
+    labels, annotations = metadata.labels or {}, metadata.annotations or WorkloadAnnotations()
     application = (annotations.tracking or "").partition(":")[0]
-    flux = next((labels[each] for each in _FLUX if labels.get(each)), None)
-    return labels.get(_GROUP) or application or labels.get(_ARGO) or flux or annotations.release
+    flux = next((labels[each] for each in FLUX if labels.get(each)), None)
+    return labels.get(_GROUP) or application or labels.get(ARGO) or flux or annotations.release
 
 
 def running(replicas: int | None) -> str:
