@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -53,7 +53,20 @@ WHERE generation > (SELECT generation FROM settled) ORDER BY generation
 _SELECT_NEWEST = """
 SELECT generation, graph, owner, before, after, at, crc FROM log WHERE generation <= ? ORDER BY generation DESC LIMIT ?
 """
+_UNDOABLE = "SELECT generation, graph, owner, before, after, at, crc, earlier, undo FROM log WHERE graph = ?"
+_SELECT_UNDOABLE = f"{_UNDOABLE} AND generation = ?"
+_SELECT_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation > ? ORDER BY generation LIMIT 1"
+_SELECT_LAST_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation < ? ORDER BY generation DESC LIMIT 1"
+_SELECT_LAST_CHANGE = f"{_UNDOABLE} AND generation < ? ORDER BY generation DESC LIMIT 1"
 _SELECT_PACKED = f"{_WITH_TEXT} WHERE graph > ? ORDER BY graph LIMIT ?"
+
+
+class UndoableChange(NamedTuple):
+    """A change, the generation of its graph's change before it, and what undoes it; None where that was not kept."""
+
+    entry: LogEntry
+    earlier: int | None
+    undo: bytes | None
 
 
 class LogReader:
@@ -159,6 +172,22 @@ class LogReader:
             )
         return found
 
+    def undoable(self, graph: str, generation: int) -> UndoableChange | None:
+        """Return the change of a graph in a generation, with what undoes it."""
+        return _undoable(self._read(_SELECT_UNDOABLE, (graph, generation)))
+
+    def removal_after(self, graph: str, generation: int) -> UndoableChange | None:
+        """Return the first change after a generation that removed a graph."""
+        return _undoable(self._read(_SELECT_REMOVAL, (graph, generation)))
+
+    def last_removal(self, graph: str, before: int) -> UndoableChange | None:
+        """Return the last change before a generation that removed a graph."""
+        return _undoable(self._read(_SELECT_LAST_REMOVAL, (graph, before)))
+
+    def last_change(self, graph: str, before: int) -> UndoableChange | None:
+        """Return the last change of a graph before a generation; all rows between are looked at: 0.1 s for 100,000."""
+        return _undoable(self._read(_SELECT_LAST_CHANGE, (graph, before)))
+
     def _whole(self, since: int, until: int, limit: int) -> list[LogEntry]:
         rows = self._read(_SELECT_LOG, (since, until, limit + 1))
         if len(rows) <= limit:
@@ -263,6 +292,10 @@ def log_entry(row: tuple[Any, ...]) -> LogEntry:
             detail={"generation": row[0]},
         )
     return LogEntry(row[0], row[1], row[2], row[3], row[4], _time(row[5]))
+
+
+def _undoable(rows: Sequence[tuple[Any, ...]]) -> UndoableChange | None:
+    return UndoableChange(log_entry(rows[0]), rows[0][7], rows[0][8]) if rows else None
 
 
 def past(prefix: str) -> str | None:
