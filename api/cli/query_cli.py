@@ -17,6 +17,9 @@ def get(
     id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
     url: Url = None,
     output: Form = "table",
+    at: Annotated[
+        str | None, typer.Option("--at", help="As it was: a generation (41), or a time (2026-11-27T00:00:00Z).")
+    ] = None,
 ) -> None:
     """Show one entity's graph; as `jsonld` it carries its context, so that any JSON-LD tool reads it.
 
@@ -27,7 +30,8 @@ def get(
 
     form = form_of(output)
     with drumlin.connect(url) as client:
-        document = client.subgraph(id).get(inline_context=form is Output.jsonld)
+        graph = client.subgraph(id) if at is None else client.subgraph(id, at=at)
+        document = graph.get(inline_context=form is Output.jsonld)
     if form in (Output.json, Output.jsonld):
         emit_json(document)
     else:

@@ -42,6 +42,10 @@ class Call(Generic[T]):
     repeatable: bool = True
 
 
+Moment = int | str | datetime
+"""A moment of a store: a generation, or a time (aware, or RFC 3339)."""
+
+
 def _json(response: httpx.Response) -> Any:
     return msgspec.json.decode(response.content)
 
@@ -50,13 +54,21 @@ def _nothing(_: httpx.Response) -> None:
     return None
 
 
-def get_subgraph(id: str, *, inline_context: bool = False) -> Call[dict[str, Any]]:
+def get_subgraph(id: str, *, inline_context: bool = False, at: Moment | None = None) -> Call[dict[str, Any]]:
     """Return the graph as a nested JSON-LD document; raises ``ResourceNotFound``, ``ResourceGone`` when a tombstone is all that is left.
 
-    The document names its context at the service; with ``inline_context`` it carries it, and is read without any service.
+    The document names its context at the service; with ``inline_context`` it carries it, and is read without any service. With ``at``
+    it is the graph as it was after a generation (a number) or at a time (aware, or RFC 3339); raises ``EventsGone`` when the change log
+    does not reach so far, ``CapabilityMissing`` where the service keeps no past.
     """
     headers = {"Accept": "application/ld+json", **({"Prefer": "context=inline"} if inline_context else {})}
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, headers=headers)
+    return Call("GET", f"/subgraph/{in_path(id)}", _json, params=_at(at), headers=headers)
+
+
+def _at(moment: Moment | None) -> dict[str, str]:
+    if moment is None:
+        return {}
+    return {"at": moment.isoformat() if isinstance(moment, datetime) else str(moment)}
 
 
 class Version(NamedTuple):
@@ -72,10 +84,11 @@ def read_subgraph(id: str) -> Call[Version]:
     return Call("GET", asked.path, lambda response: Version(_json(response), _etag(response)), headers=asked.headers)
 
 
-def get_subgraph_text(id: str, syntax: str) -> Call[RdfText]:
+def get_subgraph_text(id: str, syntax: str, at: Moment | None = None) -> Call[RdfText]:
     """Read one entity's graph as text of an RDF syntax."""
     wanted: Syntax = syntax_named(syntax)
-    return Call("GET", f"/subgraph/{in_path(id)}", RdfText.from_response, headers={"Accept": wanted.media_type})
+    headers = {"Accept": wanted.media_type}
+    return Call("GET", f"/subgraph/{in_path(id)}", RdfText.from_response, params=_at(at), headers=headers)
 
 
 def put_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str, if_match: str | None) -> Call[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MethodType
 from typing import Any
 
 from drumlin.kg.client import calls
-from drumlin.kg.client.calls import Call
-from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, operation_on, rdflib_graph_on
+from drumlin.kg.client.calls import Call, Moment
+from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, method, operation_on, rdflib_graph_on
 from drumlin.kg.client.rdf_text import RdfText
+from drumlin.kg.client.transport import ClientTransport
 
 Document = Mapping[str, Any] | str | bytes
 
@@ -61,6 +63,41 @@ def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list
     ``include`` names the links that are followed (``partOf``), or ``incoming``. Raises ``ResourceNotFound``, ``InvalidInput``.
     """
     return calls.around_subgraph(id, depth, include)
+
+
+def _past_get(past: tuple[str, Moment], *, inline_context: bool = False) -> Call[dict[str, Any]]:
+    """Return the graph as it was, as a nested JSON-LD document (with its context when ``inline_context``).
+
+    Raises ``ResourceNotFound`` when it was not there, ``ResourceGone`` when it was deleted then, ``EventsGone`` when the change log does
+    not reach so far, ``InvalidInput`` for a generation that is not written yet, ``CapabilityMissing`` where the service keeps no past.
+    """
+    return calls.get_subgraph(past[0], inline_context=inline_context, at=past[1])
+
+
+def _past_text(past: tuple[str, Moment], syntax: str = "turtle") -> Call[RdfText]:
+    """Return the graph as it was, as text of an RDF syntax; raises as ``get``, and ``UnsupportedSyntax``."""
+    return calls.get_subgraph_text(past[0], syntax, past[1])
+
+
+class _PastOperations:
+    get = method(_past_get, lambda handle: MethodType(_past_get, (handle.id, handle.at)))
+    text = method(_past_text, lambda handle: MethodType(_past_text, (handle.id, handle.at)))
+
+
+class PastSubgraph(BlockingHandle, _PastOperations):
+    """One entity's graph at a service as it was ``at`` a generation or a time; it cannot be written."""
+
+    def __init__(self, carrier: ClientTransport, id: str, at: Moment) -> None:
+        super().__init__(carrier, id)
+        self.at = at
+
+
+class AsyncPastSubgraph(AwaitingHandle, _PastOperations):
+    """The asynchronous twin of ``PastSubgraph``."""
+
+    def __init__(self, carrier: ClientTransport, id: str, at: Moment) -> None:
+        super().__init__(carrier, id)
+        self.at = at
 
 
 class _SubgraphOperations:
