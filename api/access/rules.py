@@ -57,6 +57,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /queries.html": _READ,
     "GET /queries/{name}.html": _READ,
     "GET /doc/{id:path}.html": _READ,
+    "GET /compare": _READ,
     "GET /history.html": _READ,
     "GET /logs.html": _READ,
     "GET /datasources.html": _READ,

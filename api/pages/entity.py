@@ -16,7 +16,7 @@ from drumlin.api.pages import results
 from drumlin.api.pages.drawing import GraphDrawing, Neighbour, draw
 from drumlin.api.pages.timelines import RanRun, Timeline, timeline
 from drumlin.api.pages.values import ShownValue, entities_in, listed, shown, shown_binding, shown_iri, state_of_phase
-from drumlin.api.pages.wording import name_of, number, percent
+from drumlin.api.pages.wording import moment, name_of, number, percent
 from drumlin.kg import rdf
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.graphs.entities import EntityGraph
@@ -182,6 +182,51 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         shares=tuple(_shares(service, catalogue, graph.iri)) if kind == "Node" and whole else (),
         deferred=deferred,
         graph=draw(name, _neighbours(leads_here), _neighbours(leads_to)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PastView:
+    """An entity as it was after a generation, which was written ``at`` a time: what its graph said, without what was around it."""
+
+    short: str
+    name: str
+    type: str
+    phase: str
+    state: str
+    gone: str
+    owner: str
+    generation: int
+    at: str
+    facts: tuple[Fact, ...]
+    parts: tuple[PartTable, ...]
+    place: tuple[ShownValue, ...]
+
+    @property
+    def formats(self) -> tuple[tuple[str, str], ...]:
+        """The syntaxes in which its data can be had, and their suffixes."""
+        return tuple((each.name, each.suffix) for each in rdf.SYNTAXES)
+
+
+def past_view(service: Services, id: str, generation: int) -> PastView:
+    """Collect what is shown of an entity as it was after a generation; raises what ``EntityGraphs.read_at`` raises."""
+    graph = service.subgraphs.read_at(id, generation, allow_gone=True)
+    short, document = service.iris.short(graph.iri), _own(graph)
+    kind = str(next(iter(listed(document.get("type", ""))), ""))
+    phase = _word(document.get("phase", ""))
+    return PastView(
+        short=short,
+        name=str(document.get("name") or name_of(short)),
+        type=_word(document.get("formerType", "")) if graph.tombstone else kind,
+        phase=phase,
+        state=state_of_phase(phase),
+        gone=str(document.get("invalidatedAt", "")) if graph.tombstone else "",
+        owner=graph.owner,
+        generation=generation,
+        at=moment(graph.stored.entry.changed),
+        facts=tuple(_facts(service, document)),
+        parts=tuple(_parts(service, document)),
+        place=tuple(_place(service, document)),
     )
 
 

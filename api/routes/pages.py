@@ -20,9 +20,10 @@ from starlette.responses import Response
 from drumlin.api.bootstrap import Services, now, parts
 from drumlin.api.http import filter_validation, problems
 from drumlin.api.http.negotiation import ContextChoice
+from drumlin.api.http.past import generation_of
 from drumlin.api.http.relative_addresses import MAX_DEPTH
 from drumlin.api.http.time_window import window
-from drumlin.api.pages import about, changes, entity, home, query, rendering, series
+from drumlin.api.pages import about, changes, comparing, entity, home, query, rendering, series
 from drumlin.api.pages.addresses import SUFFIX
 from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
@@ -31,9 +32,9 @@ from drumlin.api.routes import forecasts as forecast_routes
 from drumlin.api.routes import search as search_routes
 from drumlin.api.routes.events import wanted
 from drumlin.api.routes.search import Filters, Tombstones
-from drumlin.api.routes.subgraph import Wish, id_of, represent
+from drumlin.api.routes.subgraph import At, Wish, id_of, represent
 from drumlin.kg.errors import DrumlinError, ResourceNotFound
-from drumlin.kg.events.feed import EventFilter
+from drumlin.kg.events.feed import EventFilter, Position
 from drumlin.kg.graphs.neighbourhood import Traversal
 from drumlin.kg.search.query import Sort
 from drumlin.kg.telemetry import logs as log_lines
@@ -124,13 +125,17 @@ def document(
     catalogue: Catalogue,
     id: str,
     part: Literal["around"] | None = None,
+    at: At = None,
     fragment: Fragment = None,
 ) -> Response:
-    """Show one entity; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
+    """Show one entity, as it is or as it was; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
     written = id_of(request.scope, f"{id}{SUFFIX}")
     if not request.scope.get("negotiated_page") and service.subgraphs.exists(written):
-        wish = Wish(None, request.headers.get("accept"), None, Traversal(), None, ContextChoice.of(None, None))
+        wish = Wish(None, request.headers.get("accept"), None, Traversal(), None, ContextChoice.of(None, None), at)
         return represent(service, written, wish)
+    if at is not None:
+        past = entity.past_view(service, written.removesuffix(SUFFIX), generation_of(service.store, at))
+        return render(request, "entity_past.html", status=410 if past.gone else 200, view=past)
     view = entity.view(service, catalogue, written.removesuffix(SUFFIX), whole=part is not None)
     if part is not None:
         return render(request, "entity_around.html", fragment=fragment, view=view)
@@ -257,7 +262,7 @@ def _change_page(
     service: Services,
     chosen: EventFilter,
     entity: str | None,
-    before: int | None,
+    before: str | None,
     since: str | None,
     until: str | None,
     limit: int,
@@ -265,7 +270,8 @@ def _change_page(
 ) -> Response:
     filter_validation.check(service, {"type": chosen.type})
     begin, end = (_moment(each) for each in (since, until))
-    page = changes.changes(service, chosen, entity=entity, before=before, since=begin, until=end, limit=limit)
+    place = None if before is None else Position.read(before if "." in before else f"{before}.0")
+    page = changes.changes(service, chosen, entity=entity, before=place, since=begin, until=end, limit=limit)
     short = service.iris.short(service.iris.expand(entity)) if entity else ""
     return render(
         request, "changes.html", fragment=fragment, page=page, entity=short, chosen=chosen, since=since or "",
@@ -279,8 +285,11 @@ def _moment(text: str | None) -> datetime | None:
 
 Chosen = Annotated[EventFilter, Depends(wanted)]
 _Entity = Annotated[str | None, Query(description="Only the changes of this entity.")]
-_Before = Annotated[int | None, Query(ge=1, description="Only what changed before this generation.")]
+_Before = Annotated[
+    str | None, Query(max_length=40, description="Only what changed before this generation, or before the event of this id.")
+]
 _When = Annotated[str | None, Query(max_length=64, description="RFC 3339.")]
+_Moment = Annotated[str, Query(max_length=64, description="A generation, or a time (RFC 3339).")]
 
 
 @router.get("/changes")
@@ -297,6 +306,20 @@ def what_changed(
 ) -> Response:
     """Show the newest changes, those of one entity when it is named."""
     return _change_page(request, service, chosen, entity or None, before, since, until, limit, fragment)
+
+
+@router.get("/compare")
+def compare(
+    request: Request,
+    service: Service,
+    entity: Annotated[str, Query()],
+    begin: Annotated[_Moment, Query(alias="from")] = "",
+    end: Annotated[_Moment, Query(alias="to")] = "",
+    fragment: Fragment = None,
+) -> Response:
+    """Show what differs of an entity between two generations or times: by itself, what its last change did."""
+    view = comparing.comparison(service, entity, begin, end)
+    return render(request, "compare.html", fragment=fragment, view=view, asked=(begin, end))
 
 
 @router.get("/about")

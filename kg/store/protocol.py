@@ -234,6 +234,13 @@ class Store(Protocol):
         """
         ...
 
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before the one at ``place`` of ``generation``, the newest first, each with its own place.
+
+        Changes of a generation stand in the order of their graphs, from place 0 on. Those that the log holds no more are left out.
+        """
+        ...
+
     def read_at(self, graph: str, generation: int) -> StoredGraph | None:
         """Return what one graph was after a generation, None when it was not there.
 

@@ -40,6 +40,12 @@ PAGES = (
     f"/queries/workloads-with-label?label={EVIL}",
     "/changes",
     f"/changes?entity={EVIL_ID}&quads=true",
+    f"/changes?before={EVIL}",
+    f"/doc/{EVIL_ID}?at=2099-01-01T00:00:00Z",
+    f"/doc/{EVIL_ID}?at={EVIL}",
+    f"/compare?entity={EVIL_ID}",
+    f"/compare?entity={EVIL_ID}&from={EVIL}",
+    f"/compare?entity={EVIL}",
     "/datasources",
     "/alerts",
     f"/forecasts?entity={EVIL_ID}",
@@ -271,6 +277,29 @@ def test_changes_are_listed_the_newest_first_and_by_entity(browser: httpx.Client
     assert "checkout" not in own.partition("<tbody>")[2]
     assert own.index(">changed<") < own.index(">created<")
     assert browser.get("/changes").text.partition("<tbody>")[2].index("changing") < 500
+    compared = browser.get("/compare", params={"entity": id}).text
+    rows = re.findall(r"<tr><td.*?</tr>", compared)
+    assert [re.sub(r"<[^>]*>", " ", row).split() for row in rows] == [["the", "entity", "version", "−", "1", "+", "2"]]
+    (since,) = re.findall(r'name="from" value="(\d+)"', compared)
+    then = browser.get(f"/doc/{id}", params={"at": since}).text
+    assert f"generation {int(since):,}" in then
+    assert "<dd>1</dd>" in then
+    assert f"doc/{id}.ttl?at={since}" in then
+
+
+def test_changes_lead_on_without_a_gap(browser: httpx.Client) -> None:
+    """Page by page every change of the log comes once, also those of one generation."""
+    seen, address = [], "/changes?limit=7"
+    for _ in range(40):
+        page = browser.get(address)
+        seen += re.findall(r'<tr><td class="when">.*?href="[./]*doc/([^"]*)"', page.text)
+        following = re.search(r'rel="next" href="\./([^"]*)"', page.text)
+        if following is None:
+            break
+        address = f"/{following[1].replace('&amp;', '&')}&limit=7"
+    assert len(seen) > 100
+    changes = [each["subject"] for each in browser.get("/events?since=0", headers={"Accept": "application/cloudevents-batch+json"}).json()]
+    assert seen == changes[::-1][: len(seen)]
 
 
 def test_a_part_has_addresses_of_the_page_that_shows_it(browser: httpx.Client) -> None:

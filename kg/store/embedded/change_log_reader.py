@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -58,6 +59,14 @@ _SELECT_UNDOABLE = f"{_UNDOABLE} AND generation = ?"
 _SELECT_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation > ? ORDER BY generation LIMIT 1"
 _SELECT_LAST_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation < ? ORDER BY generation DESC LIMIT 1"
 _SELECT_LAST_CHANGE = f"{_UNDOABLE} AND generation < ? ORDER BY generation DESC LIMIT 1"
+_SELECT_BELOW = """
+SELECT generation, graph, owner, before, after, at, crc FROM log
+WHERE generation < ?1 AND generation > (SELECT generation FROM pruned) ORDER BY generation DESC, graph DESC LIMIT ?2
+"""
+_SELECT_WITHIN = """
+SELECT generation, graph, owner, before, after, at, crc FROM log
+WHERE generation = ? AND generation > (SELECT generation FROM pruned) ORDER BY graph LIMIT ? OFFSET ?
+"""
 _SELECT_PACKED = f"{_WITH_TEXT} WHERE graph > ? ORDER BY graph LIMIT ?"
 
 
@@ -171,6 +180,23 @@ class LogReader:
                 detail={"oldest": pruned + 1, "newest": until},
             )
         return found
+
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return ``limit`` changes before the one at ``place`` of ``generation``, the newest first, each with its own place."""
+        place = min(place, self._count(generation)) if place else 0
+        first = max(0, place - limit)
+        within = self._read(_SELECT_WITHIN, (generation, place - first, first)) if place > first else []
+        found = [(first + index, log_entry(row)) for index, row in enumerate(within)][::-1]
+        rows = self._read(_SELECT_BELOW, (generation, limit - len(found) + 1)) if len(found) < limit else []
+        for number, group in groupby(map(log_entry, rows), key=lambda entry: entry.generation):
+            entries = list(group)
+            cut = number == rows[-1][0]  # what stands before those of it that were read is not known
+            count = self._count(number) if cut else len(entries)
+            found += [(count - 1 - index, entry) for index, entry in enumerate(entries)]
+        return found[:limit]
+
+    def _count(self, generation: int) -> int:
+        return int(self._read("SELECT count(*) FROM log WHERE generation = ?", (generation,))[0][0])
 
     def undoable(self, graph: str, generation: int) -> UndoableChange | None:
         """Return the change of a graph in a generation, with what undoes it."""

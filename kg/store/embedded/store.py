@@ -258,6 +258,12 @@ class EmbeddedStore:
         """Return changes of generations greater than ``since``, oldest first, whole generations only; see ``Store.log``."""
         return self._changes.log(since, self.generation, limit)
 
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before a place, the newest first; see ``Store.newest_changes``."""
+        if generation > self.generation:
+            generation, place = self.generation + 1, 0
+        return self._changes.newest_changes(generation, place, limit)
+
     def read_at(self, graph: str, generation: int) -> StoredGraph | None:
         """Return what one graph was after a generation; see ``Store.read_at``."""
         graph_history.check_reach(self._changes, generation, self.generation)

@@ -13,6 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 import msgspec
 import structlog
@@ -281,6 +282,19 @@ class RemoteStore:
         cut = found[limit].generation
         whole = [each for each in found if each.generation < cut]
         return whole or [each for each in found if each.generation == cut]
+
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before a place, the newest first, a few generations at a time."""
+        found: list[tuple[int, LogEntry]] = []
+        end = min(generation, self.generation) + 1
+        while end > 1 and len(found) < limit:
+            begin = max(1, end - _CONTENTS)
+            entries = self._log(range(begin, end))
+            for number, group in groupby(reversed(entries), key=lambda entry: entry.generation):
+                placed = [(index, entry) for index, entry in enumerate(reversed(list(group)))]
+                found += reversed([each for each in placed if (number, each[0]) < (generation, place)])
+            end = begin
+        return found[:limit]
 
     def read_at(self, graph: str, generation: int) -> StoredGraph | None:
         """Refuse: the engine keeps what graphs are."""

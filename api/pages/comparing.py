@@ -1,0 +1,123 @@
+"""Two states of a graph compared: what one statement said before and says after, part by part. What both say is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from drumlin.api.bootstrap import Services
+from drumlin.api.http.past import generation_of
+from drumlin.api.pages.values import ShownValue, cut, shown_iri
+from drumlin.api.pages.wording import amount, moment, name_of
+from drumlin.kg.errors import ResourceNotFound
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf import syntax
+from drumlin.kg.rdf.syntax import Lines
+
+MAX_ROWS = 500
+"""Differences on one page."""
+_DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What was said of a part by one property and is not any more, and what is said of it since; the entity itself has no part."""
+
+    part: str
+    term: str
+    before: tuple[ShownValue, ...]
+    after: tuple[ShownValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """An entity at two generations: ``differences`` in the order of parts and terms, and how many statements both have.
+
+    ``was`` and ``is_there`` say whether the entity was there at all; ``earlier`` and ``later`` lead to its changes around the two, 0 for
+    none.
+    """
+
+    short: str
+    name: str
+    begin: int
+    end: int
+    was: bool
+    is_there: bool
+    differences: tuple[Difference, ...]
+    left_out: int
+    same: int
+    earlier: int
+    later: int
+
+
+def comparison(service: Services, entity: str, begin: str, end: str) -> Comparison:
+    """Compare an entity at two moments: generations or times. Without ``end`` it is now, without ``begin`` before its last change then.
+
+    Raises ``EventsGone`` for what the change log does not reach, ``ResourceNotFound`` for what was at neither of the two.
+    """
+    store, iris = service.store, service.iris
+    iri = iris.entity(iris.expand(entity))
+    to = generation_of(store, end) if end else store.generation
+    last = next(store.changes_of(iri, to + 1), None)
+    since = generation_of(store, begin) if begin else last.generation - 1 if last else to
+    before, after = (store.read_at(iri, each) for each in (since, to))
+    if before is None and after is None:
+        raise ResourceNotFound(
+            f"there was no {iris.short(iri)} at generation {since:,}, nor at {to:,}",
+            hint="its changes say since when it is there: /changes?entity=…",
+        )
+    old, new = (frozenset[str]() if each is None else each.lines for each in (before, after))
+    found = list(differences(old, new, iri, iris))
+    earlier = next(store.changes_of(iri, since + 1), None)
+    later = next((each for each in reversed([*_since(service, iri, to)])), 0)
+    return Comparison(
+        short=iris.short(iri),
+        name=name_of(iris.short(iri)),
+        begin=since,
+        end=to,
+        was=before is not None,
+        is_there=after is not None,
+        differences=tuple(found[:MAX_ROWS]),
+        left_out=max(0, len(found) - MAX_ROWS),
+        same=len(old & new),
+        earlier=earlier.generation if earlier else 0,
+        later=later,
+    )
+
+
+def _since(service: Services, iri: str, generation: int) -> Iterator[int]:
+    """Yield the generations after one in which an entity changed, the newest first."""
+    for each in service.store.changes_of(iri, service.store.generation + 1):
+        if each.generation <= generation:
+            return
+        yield each.generation
+
+
+def differences(before: Lines, after: Lines, iri: str, iris: Iris) -> Iterator[Difference]:
+    """Yield what differs, those of the entity itself first, then part by part."""
+    told: dict[tuple[str, str], tuple[list[ShownValue], list[ShownValue]]] = {}
+    for side, lines in enumerate((before - after, after - before)):
+        for line in sorted(lines):
+            subject, predicate, value = syntax.terms(line)
+            part = "" if str(subject.value) == iri else _part(str(subject.value), iri)
+            term = _term(predicate.value)
+            told.setdefault((part, term), ([], []))[side].append(_shown(term, value, iris))
+    for (part, term), (old, new) in sorted(told.items()):
+        yield Difference(part, term, tuple(old), tuple(new))
+
+
+def _part(subject: str, iri: str) -> str:
+    return cut(subject.removeprefix(f"{iri}/"))
+
+
+def _term(predicate: str) -> str:
+    return predicate.rpartition("#")[2] or predicate.rpartition("/")[2] or predicate
+
+
+def _shown(term: str, value: syntax.Term, iris: Iris) -> ShownValue:
+    text = str(value.value)
+    if value.kind != "literal":
+        return shown_iri(text, iris)
+    if value.datatype == _DATE_TIME:
+        return ShownValue(moment(text))
+    return ShownValue(cut(amount(term, text)))
