@@ -19,7 +19,7 @@ from drumlin.kg.store.protocol import LogEntry
 MAX_SHOWN = 100
 """Changes on one page."""
 _LOOKED_AT = 5_000  # changes that are looked at for one page
-_PART = 128  # the same at once
+_PART = 128  # the same at once, at first; then twice as many each time
 _WHOLE = Position(0).place  # after all changes of a generation
 _LINES = 40  # statements of one change that are shown
 
@@ -96,14 +96,15 @@ def _parts(service: Services, place: Position, graph: str | None) -> Iterator[li
         while part := list(islice(found, _PART)):
             yield part
         return
+    size = _PART
     if place.place == _WHOLE:
         place = Position(place.generation + 1, 0)
     while part := [
         (Position(entry.generation, number), entry)
-        for number, entry in service.store.newest_changes(place.generation, place.place, _PART)
+        for number, entry in service.store.newest_changes(place.generation, place.place, size)
     ]:
         yield part
-        place = part[-1][0]
+        place, size = part[-1][0], size * 2
 
 
 def _takes(event: Event, chosen: EventFilter, since: datetime | None, until: datetime | None) -> bool:
