@@ -16,6 +16,7 @@ from drumlin.api.pages import results
 from drumlin.api.pages.drawing import GraphDrawing, Neighbour, draw
 from drumlin.api.pages.timelines import RanRun, Timeline, timeline
 from drumlin.api.pages.values import ShownValue, entities_in, listed, shown, shown_binding, shown_iri, state_of_phase
+from drumlin.api.pages.workflow import WorkflowView, plan_of
 from drumlin.api.pages.wording import moment, name_of, number, percent
 from drumlin.kg import rdf
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
@@ -117,6 +118,7 @@ class EntityView:
     inside_by: tuple[str, str] | None
     shares: tuple[CapacityShare, ...]
     deferred: bool
+    plan: WorkflowView | None
 
     @property
     def runs_query(self) -> str:
@@ -156,6 +158,8 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
     runs, more = ([], False) if deferred else _runs(service, catalogue, graph.iri, former or kind, document)
     leads_to, leads_here, left_out = _links(service, graph, document, incoming=not deferred)
     name = str(document.get("name") or name_of(short))
+    plan = plan_of(service, catalogue, graph.iri, graph.lines, kind) if kind in ("Workflow", "Task") else None
+    apart = _APART | {"hasPart"} if plan else _APART
     inside_by = (_HOLDS[kind], name_of(short)) if kind in _HOLDS else None
     return EntityView(
         short=short,
@@ -166,8 +170,8 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         state=state_of_phase(phase),
         gone=str(document.get("invalidatedAt", "")) if graph.tombstone else "",
         owner=graph.owner,
-        facts=tuple(_facts(service, document)),
-        parts=tuple(_parts(service, document)),
+        facts=tuple(_facts(service, document, apart)),
+        parts=tuple(_parts(service, document, apart)),
         leads_to=leads_to,
         leads_here=leads_here,
         left_out=left_out,
@@ -181,6 +185,7 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         inside_by=inside_by,
         shares=tuple(_shares(service, catalogue, graph.iri)) if kind == "Node" and whole else (),
         deferred=deferred,
+        plan=plan,
         graph=draw(name, _neighbours(leads_here), _neighbours(leads_to)),
     )
 
@@ -259,10 +264,10 @@ def _place(service: Services, document: Mapping[str, Any]) -> Iterator[ShownValu
         yield shown_iri(above, service.iris)
 
 
-def _facts(service: Services, document: Mapping[str, Any]) -> Iterator[Fact]:
+def _facts(service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART) -> Iterator[Fact]:
     for term, value in document.items():
         plain = [each for each in listed(value) if not _is_part(each)]
-        if term not in _APART and plain:
+        if term not in apart and plain:
             yield Fact(term, tuple(shown(term, each, service.iris) for each in plain))
 
 
@@ -271,10 +276,12 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.keys() - {"id", "@id", "@value", "@type", "@language"})
 
 
-def _parts(service: Services, document: Mapping[str, Any]) -> Iterator[PartTable]:
+def _parts(
+    service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART
+) -> Iterator[PartTable]:
     for term, value in document.items():
         parts = [each for each in listed(value) if _is_part(each)]
-        if term in _APART or not parts:
+        if term in apart or not parts:
             continue
         names = dict.fromkeys(key for each in parts for key in each if key not in ("id", "@id", "type"))
         rows = tuple(
