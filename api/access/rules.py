@@ -58,6 +58,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /queries/{name}.html": _READ,
     "GET /doc/{id:path}.html": _READ,
     "GET /compare": _READ,
+    "GET /measured": _READ,
     "GET /history.html": _READ,
     "GET /logs.html": _READ,
     "GET /datasources.html": _READ,

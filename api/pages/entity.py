@@ -17,7 +17,7 @@ from drumlin.api.pages.drawing import GraphDrawing, Neighbour, draw
 from drumlin.api.pages.timelines import RanRun, Timeline, timeline
 from drumlin.api.pages.values import ShownValue, entities_in, listed, shown, shown_binding, shown_iri, state_of_phase
 from drumlin.api.pages.workflow import WorkflowView, plan_of
-from drumlin.api.pages.wording import moment, name_of, number, percent
+from drumlin.api.pages.wording import moment, name_of
 from drumlin.kg import rdf
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.graphs.entities import EntityGraph
@@ -28,7 +28,6 @@ from drumlin.kg.search.query import SearchQuery
 from drumlin.ontology.vocabulary import WORKLOAD_KINDS
 from drumlin.queries.catalogue import QueryCatalogue
 
-_TIGHT = 0.9  # share of a node that may be reserved before it is worth a look
 MAX_RUNS = 60
 """Runs of one timeline."""
 _NOT_DRAWN = frozenset({"telemetry"})  # how it is measured is shown below
@@ -80,18 +79,6 @@ class MetricCard:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityShare:
-    """How much of what a node can give is reserved; ``width`` of 1,000."""
-
-    of: str
-    reserved: str
-    allocatable: str
-    share: str
-    width: int
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class EntityView:
     """Everything that the page of an entity shows at once."""
 
@@ -116,7 +103,6 @@ class EntityView:
     place: tuple[ShownValue, ...]
     inside: tuple[tuple[str, int], ...]
     inside_by: tuple[str, str] | None
-    shares: tuple[CapacityShare, ...]
     deferred: bool
     plan: WorkflowView | None
 
@@ -183,7 +169,6 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         place=tuple(_place(service, document)),
         inside=_inside(service, inside_by),
         inside_by=inside_by,
-        shares=tuple(_shares(service, catalogue, graph.iri)) if kind == "Node" and whole else (),
         deferred=deferred,
         plan=plan,
         graph=draw(name, _neighbours(leads_here), _neighbours(leads_to)),
@@ -331,23 +316,6 @@ def _inside(service: Services, by: tuple[str, str] | None) -> tuple[tuple[str, i
     field, name = by
     found = service.search.find(SearchQuery(filters={field: [name]}, limit=1, facets=("type",)))
     return tuple(found.facets["type"].items())
-
-
-def _shares(service: Services, catalogue: QueryCatalogue, iri: str) -> Iterator[CapacityShare]:
-    rows, _ = results.saved(service, catalogue, "requests-on-node", {"node": iri}, 1)
-    for row in rows:
-        for of, unit in (("cpu", "{cpu}"), ("memory", "By")):
-            reserved, allocatable = (float(row[name]["value"]) for name in (of, f"{of}Allocatable"))
-            share = reserved / allocatable if allocatable else 0.0
-            state = "bad" if share > 1 else "waiting" if share > _TIGHT else "good"
-            yield CapacityShare(
-                of,
-                number(reserved, unit),
-                number(allocatable, unit),
-                percent(share),
-                min(round(share * 1000), 1000),
-                state,
-            )
 
 
 def _has_logs(kind: str) -> bool:

@@ -23,7 +23,7 @@ from drumlin.api.http.negotiation import ContextChoice
 from drumlin.api.http.past import generation_of
 from drumlin.api.http.relative_addresses import MAX_DEPTH
 from drumlin.api.http.time_window import window
-from drumlin.api.pages import about, changes, comparing, entity, home, query, rendering, series
+from drumlin.api.pages import about, board, changes, comparing, entity, home, query, rendering, series
 from drumlin.api.pages.addresses import SUFFIX
 from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
@@ -124,7 +124,7 @@ def document(
     service: Service,
     catalogue: Catalogue,
     id: str,
-    part: Literal["around"] | None = None,
+    part: Literal["around", "board"] | None = None,
     at: At = None,
     fragment: Fragment = None,
 ) -> Response:
@@ -136,10 +136,31 @@ def document(
     if at is not None:
         past = entity.past_view(service, written.removesuffix(SUFFIX), generation_of(service.store, at))
         return render(request, "entity_past.html", status=410 if past.gone else 200, view=past)
+    if part == "board":
+        iri = service.subgraphs.read(written.removesuffix(SUFFIX)).iri
+        return render(request, "board.html", fragment=fragment, board=board.board_of(service, catalogue, iri))
     view = entity.view(service, catalogue, written.removesuffix(SUFFIX), whole=part is not None)
     if part is not None:
         return render(request, "entity_around.html", fragment=fragment, view=view)
     return render(request, "entity.html", status=410 if view.gone else 200, view=view, spans=series.SPANS)
+
+
+@telemetry_router.get("/measured")
+def measured(
+    request: Request,
+    service: Service,
+    catalogue: Catalogue,
+    entity: Annotated[str, Query()],
+    fragment: Fragment = None,
+) -> Response:
+    """Show what is used of a node beside what it has and has given, or, for a domain, how its routes are."""
+    graph = service.subgraphs.read(entity)
+    iri, short = graph.iri, service.iris.short(graph.iri)
+    if not board.is_node(graph):
+        rows = board.quality_of(service, catalogue, iri)
+        return render(request, "quality.html", fragment=fragment, rows=rows, short=short)
+    usage, missing = board.usage_of(service, catalogue, iri)
+    return render(request, "usage.html", fragment=fragment, rows=usage, missing=missing, short=short)
 
 
 @telemetry_router.get("/history.html")
