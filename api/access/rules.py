@@ -59,6 +59,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /doc/{id:path}.html": _READ,
     "GET /compare": _READ,
     "GET /measured": _READ,
+    "GET /accuracy": _READ,
     "GET /history.html": _READ,
     "GET /logs.html": _READ,
     "GET /datasources.html": _READ,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drumlin.api.bootstrap import Services
 from drumlin.api.http.past import generation_of
-from drumlin.api.pages.values import ShownValue, cut, shown_iri
+from drumlin.api.pages.values import ShownValue, cut, shown_iri, term_of
 from drumlin.api.pages.wording import amount, moment, name_of
 from drumlin.kg.errors import ResourceNotFound
 from drumlin.kg.model.iris import Iris
@@ -100,7 +100,7 @@ def differences(before: Lines, after: Lines, iri: str, iris: Iris) -> Iterator[D
         for line in sorted(lines):
             subject, predicate, value = syntax.terms(line)
             part = "" if str(subject.value) == iri else _part(str(subject.value), iri)
-            term = _term(predicate.value)
+            term = term_of(predicate.value)
             told.setdefault((part, term), ([], []))[side].append(_shown(term, value, iris))
     for (part, term), (old, new) in sorted(told.items()):
         yield Difference(part, term, tuple(old), tuple(new))
@@ -108,10 +108,6 @@ def differences(before: Lines, after: Lines, iri: str, iris: Iris) -> Iterator[D
 
 def _part(subject: str, iri: str) -> str:
     return cut(subject.removeprefix(f"{iri}/"))
-
-
-def _term(predicate: str) -> str:
-    return predicate.rpartition("#")[2] or predicate.rpartition("/")[2] or predicate
 
 
 def _shown(term: str, value: syntax.Term, iris: Iris) -> ShownValue:

@@ -15,9 +15,18 @@ from drumlin.api.bootstrap import Services, now
 from drumlin.api.pages import results
 from drumlin.api.pages.drawing import GraphDrawing, Neighbour, draw
 from drumlin.api.pages.timelines import RanRun, Timeline, timeline
-from drumlin.api.pages.values import ShownValue, entities_in, listed, shown, shown_binding, shown_iri, state_of_phase
-from drumlin.api.pages.workflow import WorkflowView, plan_of
+from drumlin.api.pages.values import (
+    ShownValue,
+    entities_in,
+    listed,
+    shown,
+    shown_binding,
+    shown_iri,
+    state_of_phase,
+    term_of,
+)
 from drumlin.api.pages.wording import moment, name_of
+from drumlin.api.pages.workflow import WorkflowView, plan_of
 from drumlin.kg import rdf
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.graphs.entities import EntityGraph
@@ -261,9 +270,7 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.keys() - {"id", "@id", "@value", "@type", "@language"})
 
 
-def _parts(
-    service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART
-) -> Iterator[PartTable]:
+def _parts(service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART) -> Iterator[PartTable]:
     for term, value in document.items():
         parts = [each for each in listed(value) if _is_part(each)]
         if term in apart or not parts:
@@ -345,7 +352,7 @@ def _links(
             for line in each.lines:
                 if line.endswith(needle):
                     _, predicate, _ = rdf.terms(line)
-                    into.setdefault(_term(predicate.value), {})[each.entry.graph] = None
+                    into.setdefault(term_of(predicate.value), {})[each.entry.graph] = None
     known = service.search.index.known([iri for group in (*out.values(), *into.values()) for iri in group])
     facets = {iri: each.facets for iri, each in known.items()}
 
@@ -356,10 +363,6 @@ def _links(
         )
 
     return related(out), related(into), left_out
-
-
-def _term(predicate: str) -> str:
-    return predicate.rpartition("#")[2] or predicate.rpartition("/")[2]
 
 
 _TYPE, _PHASE = FIELDS.index("type"), FIELDS.index("phase")

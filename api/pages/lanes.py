@@ -64,7 +64,7 @@ def lanes_of(work: Sequence[LaneWork], now: datetime) -> LanesDrawing | None:
     if not work:
         return None
     begin = min(each.started for each in work)
-    end = max(max(each.ended or now for each in work), begin + _SHORTEST)
+    end = max(*(each.ended or now for each in work), begin + _SHORTEST)
     room = WIDTH - _LABEL - _MARGIN
 
     def place(at: datetime) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 NODE_WIDTH, NODE_HEIGHT = 168, 44
 """Units of a node."""
@@ -83,11 +84,11 @@ def _back_edges(nodes: Iterable[str], edges: Iterable[_Edge]) -> set[_Edge]:
         following[start].append(end)
     found: set[_Edge] = set()
     state: dict[str, int] = {}  # 1: on the way, 2: done
-    for root in following:
+    for root, first in following.items():
         if root in state:
             continue
         state[root] = 1
-        way = [(root, iter(following[root]))]
+        way = [(root, iter(first))]
         while way:
             here, rest = way[-1]
             for each in rest:
@@ -132,7 +133,7 @@ def _ordered(nodes: Sequence[str], edges: Sequence[_Edge], layer: Mapping[str, i
         way: list[_Spot] = [start, *((start, end, rank) for rank in range(layer[start] + 1, layer[end])), end]
         for rank, spot in enumerate(way[1:-1], layer[start] + 1):
             ranks[rank].append(spot)
-        for left, right in zip(way, way[1:], strict=False):
+        for left, right in pairwise(way):
             after.setdefault(left, []).append(right)
             before.setdefault(right, []).append(left)
     for sweep in range(_SWEEPS):
@@ -142,7 +143,7 @@ def _ordered(nodes: Sequence[str], edges: Sequence[_Edge], layer: Mapping[str, i
         for place in places:
             other = {spot: index for index, spot in enumerate(ranks[place - 1 if down else place + 1])}
             own = {spot: index for index, spot in enumerate(ranks[place])}
-            ranks[place].sort(key=lambda spot: _barycentre(spot, beside, other, own))  # noqa: B023 - used at once
+            ranks[place].sort(key=lambda spot: _barycentre(spot, beside, other, own))
     return ranks
 
 
@@ -171,9 +172,7 @@ def _height(spot: _Spot) -> int:
     return NODE_HEIGHT if isinstance(spot, str) else _THIN
 
 
-def _path(
-    edge: _Edge, layer: Mapping[str, int], at: Mapping[_Spot, tuple[int, int]], back: set[_Edge]
-) -> str:
+def _path(edge: _Edge, layer: Mapping[str, int], at: Mapping[_Spot, tuple[int, int]], back: set[_Edge]) -> str:
     """Return the path of an edge: curves between layers, straight through those that it only crosses."""
     start, end = edge
     (x, y), (to_x, to_y) = at[start], at[end]

@@ -13,7 +13,7 @@ from drumlin.api.bootstrap import Services, now
 from drumlin.api.pages import results
 from drumlin.api.pages.lanes import LanesDrawing, LaneWork, lanes_of
 from drumlin.api.pages.layers import NODE_HEIGHT, NODE_WIDTH, LayeredDrawing, layered
-from drumlin.api.pages.values import ShownValue, shown_binding, shown_iri
+from drumlin.api.pages.values import ShownValue, shown_binding, shown_iri, term_of
 from drumlin.api.pages.wording import moment, name_of, span
 from drumlin.kg.rdf import syntax
 from drumlin.kg.rdf.jsonld import NAMESPACE
@@ -114,7 +114,9 @@ def plan_of(service: Services, catalogue: QueryCatalogue, iri: str, lines: Lines
             return None
         job, told = stored.entry.graph, _told(stored.lines)
     keys = sorted(
-        each for each in told.get(job, {}).get("hasPart", ()) if f"{NAMESPACE}Step" in told.get(each, {}).get("type", ())
+        each
+        for each in told.get(job, {}).get("hasPart", ())
+        if f"{NAMESPACE}Step" in told.get(each, {}).get("type", ())
     )
     if not keys:
         return None
@@ -142,8 +144,7 @@ def _told(lines: Lines) -> dict[str, dict[str, list[str]]]:
     found: dict[str, dict[str, list[str]]] = {}
     for line in sorted(lines):
         subject, predicate, value = syntax.terms(line)
-        name = predicate.value.rpartition("#")[2] or predicate.value
-        found.setdefault(subject.value, {}).setdefault(name.rpartition("/")[2], []).append(value.value)
+        found.setdefault(subject.value, {}).setdefault(term_of(predicate.value), []).append(value.value)
     return found
 
 
@@ -217,7 +218,9 @@ def _state(phase: str) -> str:
 
 def _drawn(step: StepRow, x: int, y: int) -> DrawnStep:
     under = " ".join(each for each in (_MARKS[step.state], step.phase, step.lasted) if each)
-    return DrawnStep(x, y, _short(step.name), under, f"{step.name} {step.phase}".strip(), step.what.href, step.state, step.own)
+    return DrawnStep(
+        x, y, _short(step.name), under, f"{step.name} {step.phase}".strip(), step.what.href, step.state, step.own
+    )
 
 
 def _short(text: str) -> str:

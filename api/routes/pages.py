@@ -23,7 +23,7 @@ from drumlin.api.http.negotiation import ContextChoice
 from drumlin.api.http.past import generation_of
 from drumlin.api.http.relative_addresses import MAX_DEPTH
 from drumlin.api.http.time_window import window
-from drumlin.api.pages import about, board, changes, comparing, entity, home, query, rendering, series
+from drumlin.api.pages import about, accuracy, board, changes, comparing, entity, home, query, rendering, series
 from drumlin.api.pages.addresses import SUFFIX
 from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
@@ -128,7 +128,7 @@ def document(
     at: At = None,
     fragment: Fragment = None,
 ) -> Response:
-    """Show one entity, as it is or as it was; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
+    """Show one entity, as it is or was; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
     written = id_of(request.scope, f"{id}{SUFFIX}")
     if not request.scope.get("negotiated_page") and service.subgraphs.exists(written):
         wish = Wish(None, request.headers.get("accept"), None, Traversal(), None, ContextChoice.of(None, None), at)
@@ -238,6 +238,20 @@ def forecasts(
     )
 
 
+@telemetry_router.get("/accuracy")
+def forecast_accuracy(
+    request: Request,
+    service: Service,
+    entity: Annotated[str, Query()],
+    metric: Annotated[str, Query()],
+    id: str | None = None,
+    fragment: Fragment = None,
+) -> Response:
+    """Show a forecast against what was measured since."""
+    view = accuracy.accuracy(service, entity, metric, id)
+    return render(request, "accuracy.html", fragment=fragment, view=view)
+
+
 @queries_router.get("/sparql.html")
 def sparql(request: Request, service: Service, catalogue: Catalogue) -> Response:
     """Show a form for queries, and what the query of the request finds."""
@@ -307,7 +321,8 @@ def _moment(text: str | None) -> datetime | None:
 Chosen = Annotated[EventFilter, Depends(wanted)]
 _Entity = Annotated[str | None, Query(description="Only the changes of this entity.")]
 _Before = Annotated[
-    str | None, Query(max_length=40, description="Only what changed before this generation, or before the event of this id.")
+    str | None,
+    Query(max_length=40, description="Only what changed before this generation, or before the event of this id."),
 ]
 _When = Annotated[str | None, Query(max_length=64, description="RFC 3339.")]
 _Moment = Annotated[str, Query(max_length=64, description="A generation, or a time (RFC 3339).")]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MethodType
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from drumlin.kg.client import calls
 from drumlin.kg.client.calls import Call, Moment
@@ -12,6 +12,8 @@ from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, method, o
 from drumlin.kg.client.rdf_text import RdfText
 from drumlin.kg.client.transport import ClientTransport
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Document = Mapping[str, Any] | str | bytes
 
 
@@ -79,9 +81,13 @@ def _past_text(past: tuple[str, Moment], syntax: str = "turtle") -> Call[RdfText
     return calls.get_subgraph_text(past[0], syntax, past[1])
 
 
+def _operation_on_past(call: Callable[Concatenate[tuple[str, Moment], P], Call[T]]) -> method[P, T]:
+    return method(call, lambda handle: MethodType(call, (handle.id, handle.at)))
+
+
 class _PastOperations:
-    get = method(_past_get, lambda handle: MethodType(_past_get, (handle.id, handle.at)))
-    text = method(_past_text, lambda handle: MethodType(_past_text, (handle.id, handle.at)))
+    get = _operation_on_past(_past_get)
+    text = _operation_on_past(_past_text)
 
 
 class PastSubgraph(BlockingHandle, _PastOperations):

@@ -298,7 +298,10 @@ def test_changes_lead_on_without_a_gap(browser: httpx.Client) -> None:
             break
         address = f"/{following[1].replace('&amp;', '&')}&limit=7"
     assert len(seen) > 100
-    changes = [each["subject"] for each in browser.get("/events?since=0", headers={"Accept": "application/cloudevents-batch+json"}).json()]
+    changes = [
+        each["subject"]
+        for each in browser.get("/events?since=0", headers={"Accept": "application/cloudevents-batch+json"}).json()
+    ]
     assert seen == changes[::-1][: len(seen)]
 
 

@@ -18,7 +18,9 @@ def assert_apart(drawn: LayeredDrawing) -> None:
     """Assert that no two nodes overlap, and that all are inside."""
     for one, other in combinations(drawn.nodes, 2):
         assert abs(one.x - other.x) >= NODE_WIDTH or abs(one.y - other.y) >= NODE_HEIGHT, (one, other)
-    assert all(0 <= each.x <= drawn.width - NODE_WIDTH and 0 <= each.y <= drawn.height - NODE_HEIGHT for each in drawn.nodes)
+    assert all(
+        0 <= each.x <= drawn.width - NODE_WIDTH and 0 <= each.y <= drawn.height - NODE_HEIGHT for each in drawn.nodes
+    )
 
 
 @given(nodes=KEYS, edges=EDGES, most=st.integers(0, 20))
@@ -51,7 +53,10 @@ def test_what_has_no_cycle_has_no_edge_back_and_the_fewest_layers(pairs: list[tu
 
 def test_a_plan_is_drawn_from_left_to_right() -> None:
     """psi, then train and stats, then predict; train stands where it crosses nothing."""
-    drawn = layered(["predict", "psi", "stats", "train"], [("psi", "train"), ("psi", "stats"), ("train", "predict"), ("stats", "predict")])
+    drawn = layered(
+        ["predict", "psi", "stats", "train"],
+        [("psi", "train"), ("psi", "stats"), ("train", "predict"), ("stats", "predict")],
+    )
     assert [(each.key, each.layer) for each in drawn.nodes] == [("psi", 0), ("stats", 1), ("train", 1), ("predict", 2)]
     assert drawn.left_out == 0
     assert (drawn.nodes[0].y, drawn.nodes[3].y) == (39, 39)

@@ -173,9 +173,7 @@ class ChangeLog(LogReader):
             self._writer.executemany(_DELETE_ENTRY, gone)
             self._writer.executemany(_DELETE_TEXT, gone)
 
-    def _insert(
-        self, changes: Sequence[LogEntry], held: Sequence[bytes | None], undoing: Sequence[Undo]
-    ) -> None:
+    def _insert(self, changes: Sequence[LogEntry], held: Sequence[bytes | None], undoing: Sequence[Undo]) -> None:
         first = changes[0]
         common = first.generation, first.owner, None
         at = first.at.isoformat()

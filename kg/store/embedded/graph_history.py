@@ -39,7 +39,9 @@ def content_at(log: LogReader, graph: str, present: StoredGraph | None, generati
             raise _not_kept(change)
         if change.earlier <= generation:
             last = log.undoable(graph, change.earlier)
-            entry = GraphEntry(graph, digest, last.entry.owner if last else owner, generation, log.written_at(generation))
+            entry = GraphEntry(
+                graph, digest, last.entry.owner if last else owner, generation, log.written_at(generation)
+            )
             return StoredGraph(entry, GraphContent.of_text(text, digest))
         change = _row(log, graph, change.earlier)
     return None
@@ -108,9 +110,7 @@ _REACH = "ask for a later time; log_retention and log_bytes say how long changes
 def _row(log: LogReader, graph: str, generation: int) -> UndoableChange:
     if (found := log.undoable(graph, generation)) is None:  # given up since it was looked for
         check_reach(log, generation - 1, generation)
-        raise StoreDamaged(
-            f"the change log lacks the change of {graph} in generation {generation}", hint=RESTORE
-        )
+        raise StoreDamaged(f"the change log lacks the change of {graph} in generation {generation}", hint=RESTORE)
     return found
 
 
@@ -133,5 +133,3 @@ def _not_kept(change: UndoableChange) -> EventsGone:
         hint=f"ask for generation {generation:,} or later",
         detail={"oldest": generation},
     )
-
-

@@ -298,11 +298,11 @@ class RemoteStore:
 
     def read_at(self, graph: str, generation: int) -> StoredGraph | None:
         """Refuse: the engine keeps what graphs are."""
-        raise self._without_past()
+        raise self._without_past(f"what {graph} was after generation {generation:,}")
 
     def generation_at(self, moment: datetime) -> int:
         """Refuse: the engine keeps what graphs are."""
-        raise self._without_past()
+        raise self._without_past(f"what there was at {moment.isoformat()}")
 
     def changes_of(self, graph: str, before: int) -> Iterator[LogEntry]:
         """Yield the changes of one graph, the newest first: the whole log is read backwards."""
@@ -312,9 +312,9 @@ class RemoteStore:
             yield from (each for each in reversed(self._log(range(begin, end))) if each.graph == graph)
             end = begin
 
-    def _without_past(self) -> CapabilityMissing:
+    def _without_past(self, asked: str) -> CapabilityMissing:
         return CapabilityMissing(
-            f"{self.engine.name} keeps what graphs are, not what they were",
+            f"{asked} is not known: {self.engine.name} keeps what graphs are, not what they were",
             hint="leave at away; the embedded store keeps the past of graphs as long as its change log reaches",
             detail={"capability": "PAST", "engine": self.engine.name},
         )
