@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from drumlin.kg.client.encoding import as_json, encoded, in_path
+from drumlin.kg.client.notebook import EntityDocument
 from drumlin.kg.client.rdf_text import RdfText
 from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.rows import Rows
@@ -50,6 +51,10 @@ def _json(response: httpx.Response) -> Any:
     return msgspec.json.decode(response.content)
 
 
+def _document(response: httpx.Response) -> dict[str, Any]:
+    return EntityDocument(_json(response))
+
+
 def _nothing(_: httpx.Response) -> None:
     return None
 
@@ -62,7 +67,7 @@ def get_subgraph(id: str, *, inline_context: bool = False, at: Moment | None = N
     does not reach so far, ``CapabilityMissing`` where the service keeps no past.
     """
     headers = {"Accept": "application/ld+json", **({"Prefer": "context=inline"} if inline_context else {})}
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, params=_at(at), headers=headers)
+    return Call("GET", f"/subgraph/{in_path(id)}", _document, params=_at(at), headers=headers)
 
 
 def _at(moment: Moment | None) -> dict[str, str]:
@@ -81,7 +86,9 @@ class Version(NamedTuple):
 def read_subgraph(id: str) -> Call[Version]:
     """Return the graph as ``get`` does, with the ETag for ``put``, ``patch`` or ``delete`` of what was read; raises what ``get`` raises."""
     asked = get_subgraph(id)
-    return Call("GET", asked.path, lambda response: Version(_json(response), _etag(response)), headers=asked.headers)
+    return Call(
+        "GET", asked.path, lambda response: Version(_document(response), _etag(response)), headers=asked.headers
+    )
 
 
 def get_subgraph_text(id: str, syntax: str, at: Moment | None = None) -> Call[RdfText]:
@@ -290,7 +297,7 @@ def frame_subgraph(id: str, frame: str | Mapping[str, Any], depth: int) -> Call[
     """Read one entity's graph in the shape of a frame: a class's, by its name, or one's own."""
     text = frame if isinstance(frame, str) else msgspec.json.encode(frame).decode()
     params = {"frame": text, "depth": depth}
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, params=params, headers={"Accept": "application/ld+json"})
+    return Call("GET", f"/subgraph/{in_path(id)}", _document, params=params, headers={"Accept": "application/ld+json"})
 
 
 def around_subgraph(id: str, depth: int, include: str | None) -> Call[list[dict[str, Any]]]:

@@ -322,7 +322,11 @@ def test_a_plan_is_drawn_and_told_in_a_table(browser: httpx.Client) -> None:
     assert '<title id="plan-title">' in plan
     assert '<desc id="plan-text">3 steps and 3 links' in plan
     rows = [re.sub(r"<[^>]*>", " ", row) for row in re.findall(r"<tr>.*?</tr>", plan, re.DOTALL)]
-    assert [row.split()[-3:] for row in rows[1:]] == [["a", "Running", "b"], ["b", "Pending", "a"], ["c", "Failed", "b"]]
+    assert [row.split()[-3:] for row in rows[1:]] == [
+        ["a", "Running", "b"],
+        ["b", "Pending", "a"],
+        ["c", "Failed", "b"],
+    ]
 
 
 def test_a_domain_has_a_board_and_a_node_its_usage(browser: httpx.Client) -> None:
