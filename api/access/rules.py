@@ -58,6 +58,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /queries/{name}.html": _READ,
     "GET /doc/{id:path}.html": _READ,
     "GET /compare": _READ,
+    "GET /compare.html": _READ,
     "GET /measured": _READ,
     "GET /accuracy": _READ,
     "GET /history.html": _READ,

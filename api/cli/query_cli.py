@@ -38,6 +38,32 @@ def get(
         emit_rows(("property", "value"), properties(document), form)
 
 
+def diff(
+    id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="A generation or a time; before its last change when absent.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="A generation or a time; now when absent.")] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Show what changed of an entity between two generations or times: the statements that went (-) and came (+).
+
+    **Example**: `drumlin diff prod/payments/deployment/checkout --from 2026-11-27T00:00:00Z`
+    """
+    import drumlin
+    from drumlin.api.cli.output import Output, emit_json, emit_rows
+
+    form = form_of(output)
+    with drumlin.connect(url) as client:
+        found = client.subgraph(id).compare(begin, end)
+    if form in (Output.json, Output.jsonld):
+        emit_json(found)
+        return
+    rows = [(mark, line) for mark, name in (("-", "removed"), ("+", "added")) for line in found[name]]
+    emit_rows(("change", "statement"), rows, form)
+
+
 def sparql(
     query: Annotated[str, typer.Argument(help="The query, @FILE, or - for stdin.")],
     url: Url = None,

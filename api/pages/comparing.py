@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumlin.api.bootstrap import Services
-from drumlin.api.http.past import generation_of
 from drumlin.api.pages.values import ShownValue, cut, shown_iri, term_of
 from drumlin.api.pages.wording import amount, moment, name_of
-from drumlin.kg.errors import ResourceNotFound
+from drumlin.api.routes.compare import compared
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf import syntax
 from drumlin.kg.rdf.syntax import Lines
@@ -51,32 +50,20 @@ class Comparison:
 
 
 def comparison(service: Services, entity: str, begin: str, end: str) -> Comparison:
-    """Compare an entity at two moments: generations or times. Without ``end`` it is now, without ``begin`` before its last change then.
-
-    Raises ``EventsGone`` for what the change log does not reach, ``ResourceNotFound`` for what was at neither of the two.
-    """
-    store, iris = service.store, service.iris
-    iri = iris.entity(iris.expand(entity))
-    to = generation_of(store, end) if end else store.generation
-    last = next(store.changes_of(iri, to + 1), None)
-    since = generation_of(store, begin) if begin else last.generation - 1 if last else to
-    before, after = (store.read_at(iri, each) for each in (since, to))
-    if before is None and after is None:
-        raise ResourceNotFound(
-            f"there was no {iris.short(iri)} at generation {since:,}, nor at {to:,}",
-            hint="its changes say since when it is there: /changes?entity=…",
-        )
-    old, new = (frozenset[str]() if each is None else each.lines for each in (before, after))
+    """Compare an entity at two moments, as ``api.routes.compare`` reads them; raises what that does."""
+    states = compared(service, entity, begin, end)
+    iris, iri = service.iris, states.iri
+    old, new = (frozenset[str]() if each is None else each for each in (states.before, states.after))
     found = list(differences(old, new, iri, iris))
-    earlier = next(store.changes_of(iri, since + 1), None)
-    later = next((each for each in reversed([*_since(service, iri, to)])), 0)
+    earlier = next(service.store.changes_of(iri, states.begin + 1), None)
+    later = next((each for each in reversed([*_since(service, iri, states.end)])), 0)
     return Comparison(
         short=iris.short(iri),
         name=name_of(iris.short(iri)),
-        begin=since,
-        end=to,
-        was=before is not None,
-        is_there=after is not None,
+        begin=states.begin,
+        end=states.end,
+        was=states.before is not None,
+        is_there=states.after is not None,
         differences=tuple(found[:MAX_ROWS]),
         left_out=max(0, len(found) - MAX_ROWS),
         same=len(old & new),

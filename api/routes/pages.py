@@ -30,6 +30,7 @@ from drumlin.api.routes import alerts as alert_routes
 from drumlin.api.routes import datasources as datasource_routes
 from drumlin.api.routes import forecasts as forecast_routes
 from drumlin.api.routes import search as search_routes
+from drumlin.api.routes.compare import Begin, End
 from drumlin.api.routes.events import wanted
 from drumlin.api.routes.search import Filters, Tombstones
 from drumlin.api.routes.subgraph import At, Wish, id_of, represent
@@ -325,7 +326,6 @@ _Before = Annotated[
     Query(max_length=40, description="Only what changed before this generation, or before the event of this id."),
 ]
 _When = Annotated[str | None, Query(max_length=64, description="RFC 3339.")]
-_Moment = Annotated[str, Query(max_length=64, description="A generation, or a time (RFC 3339).")]
 
 
 @router.get("/changes")
@@ -344,13 +344,13 @@ def what_changed(
     return _change_page(request, service, chosen, entity or None, before, since, until, limit, fragment)
 
 
-@router.get("/compare")
+@router.get("/compare.html")
 def compare(
     request: Request,
     service: Service,
     entity: Annotated[str, Query()],
-    begin: Annotated[_Moment, Query(alias="from")] = "",
-    end: Annotated[_Moment, Query(alias="to")] = "",
+    begin: Begin = "",
+    end: End = "",
     fragment: Fragment = None,
 ) -> Response:
     """Show what differs of an entity between two generations or times: by itself, what its last change did."""

@@ -91,6 +91,13 @@ def read_subgraph(id: str) -> Call[Version]:
     )
 
 
+def compare_subgraph(id: str, begin: Moment | None, end: Moment | None) -> Call[dict[str, Any]]:
+    """Compare one entity's graph at two moments."""
+    given = {"from": _at(begin).get("at"), "to": _at(end).get("at")}
+    params = {"entity": id, **{name: value for name, value in given.items() if value is not None}}
+    return Call("GET", "/compare", _json, params=params)
+
+
 def get_subgraph_text(id: str, syntax: str, at: Moment | None = None) -> Call[RdfText]:
     """Read one entity's graph as text of an RDF syntax."""
     wanted: Syntax = syntax_named(syntax)

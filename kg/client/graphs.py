@@ -67,6 +67,15 @@ def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list
     return calls.around_subgraph(id, depth, include)
 
 
+def _compare(id: str, begin: Moment | None = None, end: Moment | None = None) -> Call[dict[str, Any]]:
+    """Return what differs between two moments (generations, or times): ``from``, ``to``, ``removed`` and ``added`` (N-Quads).
+
+    Without ``end`` it is now, without ``begin`` before its last change then. ``was`` and ``is`` say whether it was there. Raises
+    ``ResourceNotFound``, ``EventsGone`` when the change log does not reach so far, ``CapabilityMissing`` where no past is kept.
+    """
+    return calls.compare_subgraph(id, begin, end)
+
+
 def _past_get(past: tuple[str, Moment], *, inline_context: bool = False) -> Call[dict[str, Any]]:
     """Return the graph as it was, as a nested JSON-LD document (with its context when ``inline_context``).
 
@@ -117,6 +126,7 @@ class _SubgraphOperations:
     patch = operation_on(_patch)
     frame = operation_on(_frame)
     around = operation_on(_around)
+    compare = operation_on(_compare)
 
 
 class Subgraph(BlockingHandle, _SubgraphOperations):

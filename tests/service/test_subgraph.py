@@ -774,6 +774,18 @@ def test_a_graph_is_read_as_it_was(client: httpx.Client, own_service: Service) -
         assert '"2"' in connected.subgraph(id, at=second).text()
         with pytest.raises(ResourceNotFound):
             connected.subgraph(id, at=first - 1).get()
+        changed = connected.subgraph(id).compare()
+        assert (changed["from"], changed["to"], changed["was"], changed["is"]) == (second - 1, second, True, True)
+        assert [each.split()[2:] for each in (*changed["removed"], *changed["added"])] == [
+            ['"1"', f"<{iri}>", "."],
+            ['"2"', f"<{iri}>", "."],
+        ]
+        made = connected.subgraph(id).compare(0, first)
+        assert (made["was"], len(made["added"])) == (False, 5)
+        with pytest.raises(ResourceNotFound):
+            connected.subgraph(f"{id}-never").compare()
+    told = drumlin_asks("diff", id, "--from", str(first), "-u", own_service.url)
+    assert (told.returncode, '"2"' in told.stdout) == (0, True)
     printed = drumlin_asks("get", id, "--at", str(first), "-u", own_service.url)
     assert printed.returncode == 0
     assert "version" in printed.stdout
