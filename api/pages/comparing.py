@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice, takewhile
 
 from drumlin.api.bootstrap import Services
 from drumlin.api.pages.values import ShownValue, cut, shown_iri, term_of
@@ -15,6 +16,7 @@ from drumlin.kg.rdf.syntax import Lines
 
 MAX_ROWS = 500
 """Differences on one page."""
+_LOOKED_AT = 1_000  # changes that are looked through for the next one
 _DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
 
 
@@ -56,7 +58,7 @@ def comparison(service: Services, entity: str, begin: str, end: str) -> Comparis
     old, new = (frozenset[str]() if each is None else each for each in (states.before, states.after))
     found = list(differences(old, new, iri, iris))
     earlier = next(service.store.changes_of(iri, states.begin + 1), None)
-    later = next((each for each in reversed([*_since(service, iri, states.end)])), 0)
+    later = _next(service, iri, states.end)
     return Comparison(
         short=iris.short(iri),
         name=name_of(iris.short(iri)),
@@ -72,12 +74,11 @@ def comparison(service: Services, entity: str, begin: str, end: str) -> Comparis
     )
 
 
-def _since(service: Services, iri: str, generation: int) -> Iterator[int]:
-    """Yield the generations after one in which an entity changed, the newest first."""
-    for each in service.store.changes_of(iri, service.store.generation + 1):
-        if each.generation <= generation:
-            return
-        yield each.generation
+def _next(service: Services, iri: str, generation: int) -> int:
+    """Return the generation after one in which an entity changed next; 0 for none, or when very many came since."""
+    newest = islice(service.store.changes_of(iri, service.store.generation + 1), _LOOKED_AT)
+    since = [each.generation for each in takewhile(lambda each: each.generation > generation, newest)]
+    return since[-1] if since and len(since) < _LOOKED_AT else 0
 
 
 def differences(before: Lines, after: Lines, iri: str, iris: Iris) -> Iterator[Difference]:

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from drumlin.kg.errors import RESTORE, EventsGone, InvalidInput, StoreDamaged
+from drumlin.kg.errors import RESTORE, EventsGone, InvalidInput, StoreDamaged, TooLarge
 from drumlin.kg.rdf.syntax import digest_of
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.change_log_reader import LogReader, UndoableChange
 from drumlin.kg.store.graph_text import unpack, unpack_patch
 from drumlin.kg.store.protocol import GraphEntry, LogEntry, StoredGraph
+
+MOST = 20_000
+"""Changes of a graph that one request goes back: less than a second."""
 
 
 def content_at(log: LogReader, graph: str, present: StoredGraph | None, generation: int) -> StoredGraph | None:
@@ -30,7 +33,9 @@ def content_at(log: LogReader, graph: str, present: StoredGraph | None, generati
     change, text = removal, ""
     if change is None and present is not None:
         change, text = _row(log, graph, present.entry.generation), present.text
-    while change is not None:
+    for _ in range(MOST):
+        if change is None:
+            return None
         digest, owner = change.entry.before, change.entry.owner
         if digest is None:
             return None
@@ -44,7 +49,7 @@ def content_at(log: LogReader, graph: str, present: StoredGraph | None, generati
             )
             return StoredGraph(entry, GraphContent.of_text(text, digest))
         change = _row(log, graph, change.earlier)
-    return None
+    raise _too_many(graph)
 
 
 def changes_of(log: LogReader, graph: str, present: GraphEntry | None, before: int) -> Iterator[LogEntry]:
@@ -53,7 +58,9 @@ def changes_of(log: LogReader, graph: str, present: GraphEntry | None, before: i
     last = None if present is None else log.undoable(graph, present.generation)
     if last and (change is None or last.entry.generation > change.entry.generation):
         change = last
-    while change is not None:
+    for _ in range(MOST):
+        if change is None:
+            return
         generation = change.entry.generation
         if generation < before:
             yield change.entry
@@ -63,6 +70,7 @@ def changes_of(log: LogReader, graph: str, present: GraphEntry | None, before: i
             change = log.last_removal(graph, generation)
         else:  # an earlier version wrote it: all rows of the log are looked through
             change = log.last_change(graph, generation)
+    raise _too_many(graph)
 
 
 def generation_at(log: LogReader, moment: datetime, newest: int) -> int:
@@ -105,6 +113,14 @@ def check_reach(log: LogReader, generation: int, newest: int) -> None:
 
 _NEVER = 1 << 62
 _REACH = "ask for a later time; log_retention and log_bytes say how long changes are kept"
+
+
+def _too_many(graph: str) -> TooLarge:
+    return TooLarge(
+        f"{graph} has changed more than {MOST:,} times since, which is more than one request goes back",
+        hint="ask for a later generation",
+        detail={"limit": MOST},
+    )
 
 
 def _row(log: LogReader, graph: str, generation: int) -> UndoableChange:
