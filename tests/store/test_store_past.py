@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumlin.kg.errors import EventsGone, InvalidInput, StoreDamaged
+from drumlin.kg.errors import EventsGone, InvalidInput, StoreDamaged, TooLarge
 from drumlin.kg.rdf.syntax import text_of
+from drumlin.kg.store.embedded import graph_history
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.graph_text import pack_patch, unpack_patch
 from drumlin.kg.store.protocol import GraphWrite
@@ -94,6 +95,19 @@ def test_what_an_earlier_version_wrote_is_not_known_before_its_last_change(tmp_p
         with pytest.raises(EventsGone, match="an earlier version"):
             store.read_at(A, 1)
         assert [each.generation for each in store.changes_of(A, 9)] == [3, 2, 1]
+
+
+def test_a_graph_that_changed_too_often_is_not_gone_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of changes that one request undoes, or lists, is bounded, and said."""
+    monkeypatch.setattr(graph_history, "MOST", 3)
+    with closing(EmbeddedStore(tmp_path, clock=lambda: NOON)) as store:
+        for number in range(6):
+            store.apply([write(A, number)])
+        assert store.read_at(A, 3).lines == {line(A, 2)}
+        with pytest.raises(TooLarge, match="more than 3 times"):
+            store.read_at(A, 2)
+        with pytest.raises(TooLarge):
+            list(store.changes_of(A, 9))
 
 
 def test_a_patch_that_is_damaged_is_no_past(tmp_path: Path) -> None:

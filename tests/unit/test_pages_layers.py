@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import combinations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumlin.api.pages.lanes import LaneWork, lanes_of
 from drumlin.api.pages.layers import NODE_HEIGHT, NODE_WIDTH, LayeredDrawing, layered
 
+NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
 KEYS = st.lists(st.sampled_from("abcdefghijklmnop"), max_size=16, unique=True)
 EDGES = st.lists(st.tuples(st.sampled_from("abcdefghijklmnopz"), st.sampled_from("abcdefghijklmnopz")), max_size=40)
 
@@ -67,6 +70,48 @@ def test_crossings_are_untangled() -> None:
     drawn = layered(["a", "b", "y", "x"], [("a", "x"), ("b", "y")])
     y = {each.key: each.y for each in drawn.nodes}
     assert (y["a"] - y["b"]) * (y["x"] - y["y"]) > 0
+
+
+WORK = st.builds(
+    lambda party, name, start, length: LaneWork(
+        party,
+        name,
+        NOON + timedelta(seconds=start),
+        None if length is None else NOON + timedelta(seconds=start + length),
+        "good",
+        "",
+    ),
+    st.sampled_from(["alice", "bob", ""]),
+    st.text(max_size=5),
+    st.integers(0, 10**6),
+    st.none() | st.integers(-5, 10**6),
+)
+
+
+@given(work=st.lists(WORK, min_size=1, max_size=20))
+def test_every_piece_of_work_has_a_bar_in_the_lane_of_its_party(work: list[LaneWork]) -> None:
+    """Lanes stand one below the other, bars in rows of their own; all are inside, and what was short or ends early is seen."""
+    drawn = lanes_of(work, NOON + timedelta(days=3))
+    assert drawn is not None
+    assert [lane.party for lane in drawn.lanes] == sorted({each.party for each in work})
+    assert sum(len(lane.bars) for lane in drawn.lanes) == len(work)
+    top = 0
+    for lane in drawn.lanes:
+        assert lane.y == top
+        top += lane.height
+        rows = [bar.y for bar in lane.bars]
+        assert len(set(rows)) == len(rows)
+        for bar in lane.bars:
+            assert lane.y < bar.y < top
+            assert drawn.label <= bar.x
+            assert bar.x + bar.width <= drawn.width
+            assert bar.width >= 4
+    assert top <= drawn.height
+
+
+def test_nothing_that_has_begun_is_no_picture() -> None:
+    """A plan of which nothing runs yet has no lanes."""
+    assert lanes_of([], NOON) is None
 
 
 @pytest.mark.parametrize("nodes", [[], ["alone"]])
