@@ -151,7 +151,8 @@ def serve(
 
     every = parse_duration(export_every)
 
-    if not insecure and settings.anonymous is None and not _is_loopback(host) and not _has_tokens(settings, store):
+    guarded = bool(settings.issuer) or settings.anonymous is not None or insecure
+    if not guarded and not _is_loopback(host) and not _has_tokens(settings, store):
         raise InvalidSettings(
             f"{host} is reachable from other machines, and there are no tokens",
             hint=f"make one: drumlin token create admin --role admin --store {store or 'DIR'}; or set anonymous, or say --insecure",
