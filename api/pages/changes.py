@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import merge
 from itertools import islice
 from typing import Any
 
@@ -14,6 +15,7 @@ from drumlin.api.bootstrap import Services
 from drumlin.api.pages.values import ShownValue, shown_iri
 from drumlin.api.pages.wording import moment
 from drumlin.kg.events.feed import Event, EventFilter, Position
+from drumlin.kg.graphs.neighbourhood import Traversal
 from drumlin.kg.store.protocol import LogEntry
 
 MAX_SHOWN = 100
@@ -57,6 +59,7 @@ def changes(
     chosen: EventFilter,
     *,
     entity: str | None = None,
+    around: bool = False,
     before: Position | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -64,15 +67,16 @@ def changes(
 ) -> ChangePage:
     """Return the newest changes before a place (its own not included) that ``chosen`` takes, of one entity when it is named.
 
-    A bounded number of changes is looked at; ``before`` of the page leads on.
+    ``around`` adds those of the entities that are linked with it now, at most 100 of them. A bounded number of changes is looked at;
+    ``before`` of the page leads on.
     """
     oldest, newest = service.store.oldest, service.store.generation
-    graph = None if entity is None else service.iris.entity(service.iris.expand(entity))
+    graphs = [] if entity is None else _graphs(service, entity, around=around)
     begin = before or Position(newest)
     found: list[ChangeView] = []
     place: Position | None = begin
     looked = 0
-    for part in _parts(service, begin, graph):
+    for part in _parts(service, begin, graphs):
         for event in service.feed.described(part):
             if since is not None and event.entry.at < since:
                 return ChangePage(tuple(found), "", oldest, newest)
@@ -87,24 +91,39 @@ def changes(
     return ChangePage(tuple(found), "", oldest, newest)
 
 
-def _parts(service: Services, place: Position, graph: str | None) -> Iterator[list[tuple[Position, LogEntry]]]:
-    """Yield the changes before a place, or those of one graph, the newest first, some at a time."""
-    if graph is not None:
-        # A graph changes once in a generation, so the generation is place enough.
-        after = place.generation + (place.place == _WHOLE)
-        found = ((Position(each.generation, 0), each) for each in service.store.changes_of(graph, after))
+def _graphs(service: Services, entity: str, *, around: bool) -> list[str]:
+    """Return the graph of an entity, and those of its neighbours; one that is gone has none."""
+    iri = service.iris.entity(service.iris.expand(entity))
+    if not around or service.subgraphs.live_entry(iri) is None:
+        return [iri]
+    found = service.subgraphs.around(iri, Traversal(1, incoming=True))
+    return list(dict.fromkeys((iri, *(each.entry.graph for each in found.graphs))))
+
+
+def _parts(service: Services, place: Position, graphs: Sequence[str]) -> Iterator[list[tuple[Position, LogEntry]]]:
+    """Yield the changes before a place, or those of some graphs, the newest first, some at a time."""
+    if place.place == _WHOLE:
+        place = Position(place.generation + 1, 0)
+    if graphs:
+        # Of graphs the place is their order in the list: a graph changes once in a generation.
+        of_each = (_changes_of(service, graph, index, place) for index, graph in enumerate(graphs))
+        found = merge(*of_each, key=lambda change: change[0], reverse=True)
         while part := list(islice(found, _PART)):
             yield part
         return
     size = _PART
-    if place.place == _WHOLE:
-        place = Position(place.generation + 1, 0)
     while part := [
         (Position(entry.generation, number), entry)
         for number, entry in service.store.newest_changes(place.generation, place.place, size)
     ]:
         yield part
         place, size = part[-1][0], size * 2
+
+
+def _changes_of(service: Services, graph: str, index: int, place: Position) -> Iterator[tuple[Position, LogEntry]]:
+    for each in service.store.changes_of(graph, place.generation + 1):
+        if (found := Position(each.generation, index)) < place:
+            yield found, each
 
 
 def _takes(event: Event, chosen: EventFilter, since: datetime | None, until: datetime | None) -> bool:

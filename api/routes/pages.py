@@ -300,6 +300,7 @@ def _change_page(
     service: Services,
     chosen: EventFilter,
     entity: str | None,
+    around: bool,
     before: str | None,
     since: str | None,
     until: str | None,
@@ -309,11 +310,13 @@ def _change_page(
     filter_validation.check(service, {"type": chosen.type})
     begin, end = (_moment(each) for each in (since, until))
     place = None if before is None else Position.read(before if "." in before else f"{before}.0")
-    page = changes.changes(service, chosen, entity=entity, before=place, since=begin, until=end, limit=limit)
+    page = changes.changes(
+        service, chosen, entity=entity, around=around, before=place, since=begin, until=end, limit=limit
+    )
     short = service.iris.short(service.iris.expand(entity)) if entity else ""
     return render(
-        request, "changes.html", fragment=fragment, page=page, entity=short, chosen=chosen, since=since or "",
-        until=until or "", before=before,
+        request, "changes.html", fragment=fragment, page=page, entity=short, around=around, chosen=chosen,
+        since=since or "", until=until or "", before=before,
     )  # fmt: skip
 
 
@@ -323,6 +326,7 @@ def _moment(text: str | None) -> datetime | None:
 
 Chosen = Annotated[EventFilter, Depends(wanted)]
 _Entity = Annotated[str | None, Query(description="Only the changes of this entity.")]
+_Around = Annotated[bool, Query(description="Also the changes of what is linked with the entity.")]
 _Before = Annotated[
     str | None,
     Query(max_length=40, description="Only what changed before this generation, or before the event of this id."),
@@ -336,6 +340,7 @@ def what_changed(
     service: Service,
     chosen: Chosen,
     entity: _Entity = None,
+    around: _Around = False,
     before: _Before = None,
     since: _When = None,
     until: _When = None,
@@ -343,7 +348,7 @@ def what_changed(
     fragment: Fragment = None,
 ) -> Response:
     """Show the newest changes, those of one entity when it is named."""
-    return _change_page(request, service, chosen, entity or None, before, since, until, limit, fragment)
+    return _change_page(request, service, chosen, entity or None, around, before, since, until, limit, fragment)
 
 
 @router.get("/compare.html")

@@ -338,6 +338,23 @@ def test_a_domain_has_a_board_and_a_node_its_usage(browser: httpx.Client) -> Non
     assert "is not configured" in usage
 
 
+def test_changes_around_an_entity_are_listed_together(browser: httpx.Client) -> None:
+    """Those of what is linked with it too, in one order, each once, page by page."""
+    seen, address = [], f"/changes?entity={CHECKOUT}&around=true&limit=3"
+    while len(seen) < 30:
+        page = browser.get(address)
+        row = r'<tr><td class="when">.*?href="[./]*doc/([^"]*)".*?number">([\d,]+)</td>'
+        seen += re.findall(row, page.text, re.DOTALL)
+        following = re.search(r'rel="next" href="\./([^"]*)"', page.text)
+        if following is None:
+            break
+        address = f"/{following[1].replace('&amp;', '&')}&limit=3"
+    assert len(set(seen)) == len(seen)
+    assert {"prod/payments/pod", "prod/payments/deployment"} <= {id.rpartition("/")[0] for id, _ in seen}
+    generations = [int(number.replace(",", "")) for _, number in seen]
+    assert generations == sorted(generations, reverse=True)
+
+
 def test_changes_lead_on_without_a_gap(browser: httpx.Client) -> None:
     """Page by page every change of the log comes once, also those of one generation."""
     seen, address = [], "/changes?limit=7"
