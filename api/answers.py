@@ -79,7 +79,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /logs": Answers({200: (NDJSON, TEXT)}, (400, 404, 406, 502)),
     "GET /metrics": Answers({200: (TEXT,)}),
     "GET /ns": Answers({200: (HTML, *RDF), 304: ()}, (406,)),
-    "GET /ns/{part}": Answers({200: RDF, 303: (), 304: ()}, (404, 406)),
+    "GET /ns/{part}": Answers({200: (*RDF, HTML), 303: (), 304: ()}, (404, 406)),
     "GET /profiles": _json(),
     "GET /profiles/{name}": Answers({200: (NTRIPLES,)}, (404, 406, 500, 504)),
     "GET /profiles/{name}/rules": Answers({200: RDF, 304: ()}, (404, 406)),

@@ -62,6 +62,7 @@ PAGES = (
     "/about",
     "/docs",
     "/ns",
+    "/ns/Deployment",
     "/doc/prod/payments/deployment/nothing",
     f"/doc/{EVIL}",
 )
