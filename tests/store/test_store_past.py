@@ -80,6 +80,14 @@ def test_the_past_ends_where_the_log_was_given_up(tmp_path: Path) -> None:
             store.generation_at(datetime(2026, 1, 1))  # noqa: DTZ001 - the one that is refused
         assert store.generation_at(datetime(2027, 1, 1, tzinfo=UTC)) == 6
         assert store.read_at(B, 5) is None
+        store.apply([write(B, 1)])
+        unchanged = store.read_at(A, 7)
+        assert (unchanged.entry.generation, unchanged.entry.changed, unchanged.lines) == (7, NOON, {line(A, 5)})
+        with store._writer.lock:
+            store._changes.give_up(7, 7)
+        with pytest.raises(EventsGone, match="after generation 7"):
+            store.generation_at(NOON)
+        assert store.read_at(A, 7).lines == {line(A, 5)}
 
 
 def test_what_an_earlier_version_wrote_is_not_known_before_its_last_change(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def content_at(log: LogReader, graph: str, present: StoredGraph | None, generati
     """
     removal = log.removal_after(graph, generation)
     if removal is None and (present is None or present.entry.generation <= generation):
-        return present
+        return None if present is None else _unchanged(log, present, generation)
     change, text = removal, ""
     if change is None and present is not None:
         change, text = _row(log, graph, present.entry.generation), present.text
@@ -50,6 +50,12 @@ def content_at(log: LogReader, graph: str, present: StoredGraph | None, generati
             return StoredGraph(entry, GraphContent.of_text(text, digest))
         change = _row(log, graph, change.earlier)
     raise _too_many(graph)
+
+
+def _unchanged(log: LogReader, present: StoredGraph, generation: int) -> StoredGraph:
+    entry = present.entry
+    at = log.written_at(generation) if generation > log.pruned() else entry.changed
+    return StoredGraph(GraphEntry(entry.graph, entry.digest, entry.owner, generation, at), present.content)
 
 
 def changes_of(log: LogReader, graph: str, present: GraphEntry | None, before: int) -> Iterator[LogEntry]:
@@ -87,12 +93,12 @@ def generation_at(log: LogReader, moment: datetime, newest: int) -> int:
             low = middle
         else:
             high = middle - 1
-    if low and low == log.pruned() and low < newest:
-        begin = log.written_at(low + 1)
+    if low and low == log.pruned():
+        begins = f"at {log.written_at(low + 1).isoformat()}" if low < newest else f"after generation {low:,}"
         raise EventsGone(
-            f"the change log begins at {begin.isoformat()}: what there was at {moment.isoformat()} is not known any more",
+            f"the change log begins {begins}: what there was at {moment.isoformat()} is not known any more",
             hint=_REACH,
-            detail={"oldest": low, "newest": newest, "begins": begin.isoformat()},
+            detail={"oldest": low, "newest": newest},
         )
     return low
 
