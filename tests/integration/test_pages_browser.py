@@ -46,7 +46,7 @@ PAGES = (
     f"/queries/runs-on-node?node={NODE}",
     "/changes",
     f"/doc/{FRAUD}",
-    "/doc/domain/alice",
+    "/doc/domain/alice.html?part=board",
     f"/doc/{FRAUD}?at=2099-01-01T00:00:00Z",
     f"/compare?entity={FRAUD}",
     f"/forecasts?entity={NODE}",
