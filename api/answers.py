@@ -44,7 +44,7 @@ def _json(*problems: int) -> Answers:
     return Answers({200: (JSON,)}, problems)
 
 
-_READ = Answers({200: (*RDF, JSON), 304: ()}, (400, 404, 406, 410, 413))
+_READ = Answers({200: (*RDF, JSON), 304: ()}, (400, 404, 406, 410, 413, 501))
 _ASKED = Answers({200: (*RESULTS, *RDF, JSON), 304: ()}, (400, 403, 406, 413, 415, 429, 500, 501, 504))
 _CHANGED = (400, 404, 409, 410, 412, 413, 415, 428, 504, 507)
 _SERIES = Answers({200: (JSON, ARROW, PARQUET, CSV, NDJSON)}, (400, 404, 406, 413, 415, 502))
@@ -53,6 +53,7 @@ _PUT = Answers(_WRITTEN, (400, 406, 409, 412, 413, 415, 428, 507))
 
 ANSWERS: Mapping[str, Answers] = {
     "GET /alerts": _json(400, 404, 502),
+    "GET /compare": _json(400, 404, 410, 501),
     "GET /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (406, 413)),
     "POST /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (400, 403, 406, 413, 415, 500, 504)),
     "GET /.well-known/void": Answers({200: RDF}, (406, 500, 504)),
@@ -78,7 +79,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /logs": Answers({200: (NDJSON, TEXT)}, (400, 404, 406, 502)),
     "GET /metrics": Answers({200: (TEXT,)}),
     "GET /ns": Answers({200: (HTML, *RDF), 304: ()}, (406,)),
-    "GET /ns/{part}": Answers({200: RDF, 303: (), 304: ()}, (404, 406)),
+    "GET /ns/{part}": Answers({200: (*RDF, HTML), 303: (), 304: ()}, (404, 406)),
     "GET /profiles": _json(),
     "GET /profiles/{name}": Answers({200: (NTRIPLES,)}, (404, 406, 500, 504)),
     "GET /profiles/{name}/rules": Answers({200: RDF, 304: ()}, (404, 406)),

@@ -60,6 +60,26 @@ class OntologyView:
     sections: Markup
 
 
+@dataclass(frozen=True, slots=True)
+class TermView:
+    """One term; ``article`` is HTML of ours, in which every text of the ontology is escaped, with links to pages of other terms."""
+
+    name: str
+    iri: str
+    comment: str
+    is_class: bool
+    article: Markup
+
+
+@cache
+def term_page(name: str) -> TermView:
+    """Return the page of a term of the ontology."""
+    iri, about = f"{NAMESPACE}{name}", _statements()
+    article = re.sub(r"<h3>.*?</h3>", "", _term(iri, about)).replace('href="#', 'href="./')
+    kinds = {each.value for each in about[iri].get(f"{_RDF}type", ())}
+    return TermView(name, iri, _text(about[iri], f"{_RDFS}comment"), f"{_OWL}Class" in kinds, Markup(article))  # noqa: S704
+
+
 @cache
 def page() -> OntologyView:
     """Return what the page shows (made once per process)."""

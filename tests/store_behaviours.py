@@ -338,6 +338,30 @@ def the_log_gives_whole_generations(store: Store) -> None:
     assert [each.generation for each in store.log(1, limit=3)] == [2] * 5
 
 
+def the_log_is_read_backwards(store: Store) -> None:
+    """The newest changes come first, each with its place in its generation; any place leads on, and one graph's come alone."""
+    store.apply([write(A, 1)])
+    store.apply([write(f"{B}{number}", 1) for number in range(5)])
+    store.apply([write(A, 2), remove(f"{B}3")])
+    known: list[tuple[int, int, str]] = []
+    for generation in (1, 2, 3):
+        own = sorted(each.graph for each in store.log(0) if each.generation == generation)
+        known += [(generation, place, graph) for place, graph in enumerate(own)]
+
+    def told(generation: int, place: int, limit: int) -> list[tuple[int, int, str]]:
+        found = store.newest_changes(generation, place, limit)
+        return [(each.generation, number, each.graph) for number, each in found]
+
+    assert told(4, 0, 100) == told(99, 7, 100) == told(3, 1 << 62, 100) == known[::-1]
+    for count in range(len(known)):
+        generation, place, _ = known[count]
+        for limit in (1, 3, 100):
+            assert told(generation, place, limit) == known[:count][::-1][:limit]
+    assert [each.generation for each in store.changes_of(A, 99)] == [3, 1]
+    assert [each.after for each in store.changes_of(f"{B}3", 99)] == [None, digest({line(f"{B}3", 1)})]
+    assert [each.generation for each in store.changes_of(A, 3)] == [1]
+
+
 def listing_is_in_order_and_can_be_paged(store: Store) -> None:
     """Prefix, owner, cursor and limit narrow the list, which is sorted by IRI."""
     names = [f"{ROOT}{letter}/-/node/n" for letter in "Zabc"]
@@ -508,6 +532,7 @@ BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     every_literal_comes_back_as_it_was,
     the_log_tells_every_change_in_order,
     the_log_gives_whole_generations,
+    the_log_is_read_backwards,
     listing_is_in_order_and_can_be_paged,
     an_export_is_one_generation,
     an_export_is_of_what_is_asked,

@@ -111,6 +111,7 @@ for command in (
     following.follow,
     following.rbac,
     query_cli.get,
+    query_cli.diff,
     query_cli.sparql,
     query_cli.query,
     query_cli.lineage,

@@ -17,6 +17,9 @@ def get(
     id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
     url: Url = None,
     output: Form = "table",
+    at: Annotated[
+        str | None, typer.Option("--at", help="As it was: a generation (41), or a time (2026-11-27T00:00:00Z).")
+    ] = None,
 ) -> None:
     """Show one entity's graph; as `jsonld` it carries its context, so that any JSON-LD tool reads it.
 
@@ -27,11 +30,38 @@ def get(
 
     form = form_of(output)
     with drumlin.connect(url) as client:
-        document = client.subgraph(id).get(inline_context=form is Output.jsonld)
+        graph = client.subgraph(id) if at is None else client.subgraph(id, at=at)
+        document = graph.get(inline_context=form is Output.jsonld)
     if form in (Output.json, Output.jsonld):
         emit_json(document)
     else:
         emit_rows(("property", "value"), properties(document), form)
+
+
+def diff(
+    id: Annotated[str, typer.Argument(help="Short id or IRI: prod/payments/deployment/checkout")],
+    begin: Annotated[
+        str | None, typer.Option("--from", help="A generation or a time; before its last change when absent.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", help="A generation or a time; now when absent.")] = None,
+    url: Url = None,
+    output: Form = "table",
+) -> None:
+    """Show what changed of an entity between two generations or times: the statements that went (-) and came (+).
+
+    **Example**: `drumlin diff prod/payments/deployment/checkout --from 2026-11-27T00:00:00Z`
+    """
+    import drumlin
+    from drumlin.api.cli.output import Output, emit_json, emit_rows
+
+    form = form_of(output)
+    with drumlin.connect(url) as client:
+        found = client.subgraph(id).compare(begin, end)
+    if form in (Output.json, Output.jsonld):
+        emit_json(found)
+        return
+    rows = [(mark, line) for mark, name in (("-", "removed"), ("+", "added")) for line in found[name]]
+    emit_rows(("change", "statement"), rows, form)
 
 
 def sparql(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from heapq import merge
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,12 +15,14 @@ from drumlin.api.bootstrap import Services
 from drumlin.api.pages.values import ShownValue, shown_iri
 from drumlin.api.pages.wording import moment
 from drumlin.kg.events.feed import Event, EventFilter, Position
+from drumlin.kg.graphs.neighbourhood import Traversal
+from drumlin.kg.store.protocol import LogEntry
 
 MAX_SHOWN = 100
 """Changes on one page."""
 _LOOKED_AT = 5_000  # changes that are looked at for one page
-_PAGE = 400  # the same when nothing is looked for
-_FIRST = 32  # generations back that are looked at first
+_PART = 128  # the same at once, at first; then twice as many each time
+_WHOLE = Position(0).place  # after all changes of a generation
 _LINES = 40  # statements of one change that are shown
 
 
@@ -26,8 +30,9 @@ _LINES = 40  # statements of one change that are shown
 class ChangeView:
     """One change as it is shown: what became of which entity, when, by whom; the statements where they are still kept."""
 
-    id: str
     what: ShownValue
+    short: str
+    comparable: bool
     outcome: str
     at: str
     owner: str
@@ -41,10 +46,10 @@ class ChangeView:
 
 @dataclass(frozen=True, slots=True)
 class ChangePage:
-    """Changes, the newest first. ``before`` is the generation to go on before, None when the log has nothing older."""
+    """Changes, the newest first. ``before`` is the place to go on before, empty when the log has nothing older."""
 
     changes: tuple[ChangeView, ...]
-    before: int | None
+    before: str
     oldest: int
     newest: int
 
@@ -54,54 +59,75 @@ def changes(
     chosen: EventFilter,
     *,
     entity: str | None = None,
-    before: int | None = None,
+    around: bool = False,
+    before: Position | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
     limit: int = MAX_SHOWN,
 ) -> ChangePage:
-    """Return the newest changes of generations up to ``before`` (not included) that ``chosen`` takes, of one entity when it is named.
+    """Return the newest changes before a place (its own not included) that ``chosen`` takes, of one entity when it is named.
 
-    A bounded number of changes is looked at; ``before`` of the page leads on.
+    ``around`` adds those of the entities that are linked with it now, at most 100 of them. A bounded number of changes is looked at;
+    ``before`` of the page leads on.
     """
     oldest, newest = service.store.oldest, service.store.generation
-    most = _LOOKED_AT if entity or since else _PAGE
-    graph = None if entity is None else service.iris.entity(service.iris.expand(entity))
+    graphs = [] if entity is None else _graphs(service, entity, around=around)
+    begin = before or Position(newest)
     found: list[ChangeView] = []
-    end, back, looked = min(before or newest + 1, newest + 1), _FIRST, 0
-    over = False
-    while end > oldest and len(found) < limit and looked < most and not over:
-        begin = max(end - back, oldest)
-        events = _between(service, begin, end, most)
-        looked += max(len(events), 1)
-        wanted = [each for each in events if _takes(each, chosen, graph, since, until)]
-        found += [_view(service, each, quads=chosen.quads) for each in reversed(wanted)]
-        over = since is not None and any(each.entry.at < since for each in events)
-        end, back = begin, back * 2
-    shown = found[:limit]
-    if len(found) > limit:
-        end = shown[-1].generation
-    return ChangePage(tuple(shown), None if end <= oldest or over else end, oldest, newest)
+    place: Position | None = begin
+    looked = 0
+    for part in _parts(service, begin, graphs):
+        for event in service.feed.described(part):
+            if since is not None and event.entry.at < since:
+                return ChangePage(tuple(found), "", oldest, newest)
+            if len(found) == limit:
+                return ChangePage(tuple(found), str(place), oldest, newest)
+            place = event.position
+            if _takes(event, chosen, since, until):
+                found.append(_view(service, event, quads=chosen.quads))
+        looked += len(part)
+        if looked >= _LOOKED_AT:
+            return ChangePage(tuple(found), str(place), oldest, newest)
+    return ChangePage(tuple(found), "", oldest, newest)
 
 
-def _between(service: Services, begin: int, end: int, most: int) -> Sequence[Event]:
-    """Return the changes of the generations from ``begin`` to ``end`` (not included), oldest first, about ``most``."""
-    found: list[Event] = []
-    position = Position(begin - 1)
-    while len(found) < most:
-        events = service.feed.after(position, min(most, 1_000))
-        found += [each for each in events if each.entry.generation < end]
-        if not events or events[-1].entry.generation >= end:
-            break
-        position = events[-1].position
-    return found
+def _graphs(service: Services, entity: str, *, around: bool) -> list[str]:
+    """Return the graph of an entity, and those of its neighbours; one that is gone has none."""
+    iri = service.iris.entity(service.iris.expand(entity))
+    if not around or service.subgraphs.live_entry(iri) is None:
+        return [iri]
+    found = service.subgraphs.around(iri, Traversal(1, incoming=True))
+    return list(dict.fromkeys((iri, *(each.entry.graph for each in found.graphs))))
 
 
-def _takes(
-    event: Event, chosen: EventFilter, graph: str | None, since: datetime | None, until: datetime | None
-) -> bool:
+def _parts(service: Services, place: Position, graphs: Sequence[str]) -> Iterator[list[tuple[Position, LogEntry]]]:
+    """Yield the changes before a place, or those of some graphs, the newest first, some at a time."""
+    if place.place == _WHOLE:
+        place = Position(place.generation + 1, 0)
+    if graphs:
+        # Of graphs the place is their order in the list: a graph changes once in a generation.
+        of_each = (_changes_of(service, graph, index, place) for index, graph in enumerate(graphs))
+        found = merge(*of_each, key=lambda change: change[0], reverse=True)
+        while part := list(islice(found, _PART)):
+            yield part
+        return
+    size = _PART
+    while part := [
+        (Position(entry.generation, number), entry)
+        for number, entry in service.store.newest_changes(place.generation, place.place, size)
+    ]:
+        yield part
+        place, size = part[-1][0], size * 2
+
+
+def _changes_of(service: Services, graph: str, index: int, place: Position) -> Iterator[tuple[Position, LogEntry]]:
+    for each in service.store.changes_of(graph, place.generation + 1):
+        if (found := Position(each.generation, index)) < place:
+            yield found, each
+
+
+def _takes(event: Event, chosen: EventFilter, since: datetime | None, until: datetime | None) -> bool:
     at = event.entry.at
-    if graph is not None and event.entry.graph != graph:
-        return False
     return (since is None or at >= since) and (until is None or at <= until) and chosen.takes(event)
 
 
@@ -109,8 +135,9 @@ def _view(service: Services, event: Event, *, quads: bool) -> ChangeView:
     told: dict[str, Any] = msgspec.json.decode(event.with_quads if quads else event.content)
     data = told["data"]
     return ChangeView(
-        id=told["id"],
         what=shown_iri(event.entry.graph, service.iris),
+        short=told["subject"],
+        comparable=event.entry.graph.startswith(service.iris.root),
         outcome=told["type"].rpartition(".")[2],
         at=moment(event.entry.at),
         owner=data["owner"],

@@ -15,8 +15,18 @@ from drumlin.api.bootstrap import Services, now
 from drumlin.api.pages import results
 from drumlin.api.pages.drawing import GraphDrawing, Neighbour, draw
 from drumlin.api.pages.timelines import RanRun, Timeline, timeline
-from drumlin.api.pages.values import ShownValue, entities_in, listed, shown, shown_binding, shown_iri, state_of_phase
-from drumlin.api.pages.wording import name_of, number, percent
+from drumlin.api.pages.values import (
+    ShownValue,
+    entities_in,
+    listed,
+    shown,
+    shown_binding,
+    shown_iri,
+    state_of_phase,
+    term_of,
+)
+from drumlin.api.pages.wording import moment, name_of
+from drumlin.api.pages.workflow import WorkflowView, plan_of
 from drumlin.kg import rdf
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.graphs.entities import EntityGraph
@@ -27,7 +37,6 @@ from drumlin.kg.search.query import SearchQuery
 from drumlin.ontology.vocabulary import WORKLOAD_KINDS
 from drumlin.queries.catalogue import QueryCatalogue
 
-_TIGHT = 0.9  # share of a node that may be reserved before it is worth a look
 MAX_RUNS = 60
 """Runs of one timeline."""
 _NOT_DRAWN = frozenset({"telemetry"})  # how it is measured is shown below
@@ -84,18 +93,6 @@ class MetricCard:
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityShare:
-    """How much of what a node can give is reserved; ``width`` of 1,000."""
-
-    of: str
-    reserved: str
-    allocatable: str
-    share: str
-    width: int
-    state: str
-
-
-@dataclass(frozen=True, slots=True)
 class EntityView:
     """Everything that the page of an entity shows at once."""
 
@@ -120,8 +117,8 @@ class EntityView:
     place: tuple[ShownValue, ...]
     inside: tuple[tuple[str, int], ...]
     inside_by: tuple[str, str] | None
-    shares: tuple[CapacityShare, ...]
     deferred: bool
+    plan: WorkflowView | None
 
     @property
     def runs_query(self) -> str:
@@ -161,6 +158,8 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
     runs, more = ([], False) if deferred else _runs(service, catalogue, graph.iri, former or kind, document)
     leads_to, leads_here, left_out = _links(service, graph, document, incoming=not deferred)
     name = str(document.get("name") or name_of(short))
+    plan = plan_of(service, catalogue, graph.iri, graph.lines, kind) if kind in ("Workflow", "Task") else None
+    apart = _APART | {"hasPart"} if plan else _APART
     inside_by = (_HOLDS[kind], name_of(short)) if kind in _HOLDS else None
     return EntityView(
         short=short,
@@ -171,8 +170,8 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         state=state_of_phase(phase),
         gone=str(document.get("invalidatedAt", "")) if graph.tombstone else "",
         owner=graph.owner,
-        facts=tuple(_facts(service, document)),
-        parts=tuple(_parts(service, document)),
+        facts=tuple(_facts(service, document, apart)),
+        parts=tuple(_parts(service, document, apart)),
         leads_to=leads_to,
         leads_here=leads_here,
         left_out=left_out,
@@ -184,9 +183,54 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         place=tuple(_place(service, document)),
         inside=_inside(service, inside_by),
         inside_by=inside_by,
-        shares=tuple(_shares(service, catalogue, graph.iri)) if kind == "Node" and whole else (),
         deferred=deferred,
+        plan=plan,
         graph=draw(name, _neighbours(leads_here), _neighbours(leads_to)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PastView:
+    """An entity as it was after a generation, which was written ``at`` a time: what its graph said, without what was around it."""
+
+    short: str
+    name: str
+    type: str
+    phase: str
+    state: str
+    gone: str
+    owner: str
+    generation: int
+    at: str
+    facts: tuple[Fact, ...]
+    parts: tuple[PartTable, ...]
+    place: tuple[ShownValue, ...]
+
+    @property
+    def formats(self) -> tuple[tuple[str, str], ...]:
+        """The syntaxes in which its data can be had, and their suffixes."""
+        return tuple((each.name, each.suffix) for each in rdf.SYNTAXES)
+
+
+def past_view(service: Services, id: str, generation: int) -> PastView:
+    """Collect what is shown of an entity as it was after a generation; raises what ``EntityGraphs.read_at`` raises."""
+    graph = service.subgraphs.read_at(id, generation, allow_gone=True)
+    short, document = service.iris.short(graph.iri), _own(graph)
+    kind = str(next(iter(listed(document.get("type", ""))), ""))
+    phase = _word(document.get("phase", ""))
+    return PastView(
+        short=short,
+        name=str(document.get("name") or name_of(short)),
+        type=_word(document.get("formerType", "")) if graph.tombstone else kind,
+        phase=phase,
+        state=state_of_phase(phase),
+        gone=str(document.get("invalidatedAt", "")) if graph.tombstone else "",
+        owner=graph.owner,
+        generation=generation,
+        at=moment(graph.stored.entry.changed),
+        facts=tuple(_facts(service, document)),
+        parts=tuple(_parts(service, document)),
+        place=tuple(_place(service, document)),
     )
 
 
@@ -214,10 +258,10 @@ def _place(service: Services, document: Mapping[str, Any]) -> Iterator[ShownValu
         yield shown_iri(above, service.iris)
 
 
-def _facts(service: Services, document: Mapping[str, Any]) -> Iterator[Fact]:
+def _facts(service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART) -> Iterator[Fact]:
     for term, value in document.items():
         plain = [each for each in listed(value) if not _is_part(each)]
-        if term not in _APART and plain:
+        if term not in apart and plain:
             yield Fact(term, tuple(shown(term, each, service.iris) for each in plain))
 
 
@@ -226,10 +270,10 @@ def _is_part(value: Any) -> bool:
     return isinstance(value, dict) and bool(value.keys() - {"id", "@id", "@value", "@type", "@language"})
 
 
-def _parts(service: Services, document: Mapping[str, Any]) -> Iterator[PartTable]:
+def _parts(service: Services, document: Mapping[str, Any], apart: frozenset[str] = _APART) -> Iterator[PartTable]:
     for term, value in document.items():
         parts = [each for each in listed(value) if _is_part(each)]
-        if term in _APART or not parts:
+        if term in apart or not parts:
             continue
         names = dict.fromkeys(key for each in parts for key in each if key not in ("id", "@id", "type"))
         rows = tuple(
@@ -281,23 +325,6 @@ def _inside(service: Services, by: tuple[str, str] | None) -> tuple[tuple[str, i
     return tuple(found.facets["type"].items())
 
 
-def _shares(service: Services, catalogue: QueryCatalogue, iri: str) -> Iterator[CapacityShare]:
-    rows, _ = results.saved(service, catalogue, "requests-on-node", {"node": iri}, 1)
-    for row in rows:
-        for of, unit in (("cpu", "{cpu}"), ("memory", "By")):
-            reserved, allocatable = (float(row[name]["value"]) for name in (of, f"{of}Allocatable"))
-            share = reserved / allocatable if allocatable else 0.0
-            state = "bad" if share > 1 else "waiting" if share > _TIGHT else "good"
-            yield CapacityShare(
-                of,
-                number(reserved, unit),
-                number(allocatable, unit),
-                percent(share),
-                min(round(share * 1000), 1000),
-                state,
-            )
-
-
 def _has_logs(kind: str) -> bool:
     return kind in WORKLOAD_KINDS
 
@@ -325,7 +352,7 @@ def _links(
             for line in each.lines:
                 if line.endswith(needle):
                     _, predicate, _ = rdf.terms(line)
-                    into.setdefault(_term(predicate.value), {})[each.entry.graph] = None
+                    into.setdefault(term_of(predicate.value), {})[each.entry.graph] = None
     known = service.search.index.known([iri for group in (*out.values(), *into.values()) for iri in group])
     facets = {iri: each.facets for iri, each in known.items()}
 
@@ -336,10 +363,6 @@ def _links(
         )
 
     return related(out), related(into), left_out
-
-
-def _term(predicate: str) -> str:
-    return predicate.rpartition("#")[2] or predicate.rpartition("/")[2]
 
 
 _TYPE, _PHASE = FIELDS.index("type"), FIELDS.index("phase")

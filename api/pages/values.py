@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -56,6 +57,11 @@ def shown(term: str, value: Any, iris: Iris) -> ShownValue:
             return shown_iri(value, iris)
         return ShownValue(cut(moment(value) if _is_time(value) else amount(term, value)))
     return ShownValue(cut(amount(term, str(value))))
+
+
+def term_of(predicate: str) -> str:
+    """Return the name of a property: what stands behind the # or the last / of its IRI."""
+    return re.split("[#/]", predicate)[-1] or predicate
 
 
 def _is_time(text: str) -> bool:

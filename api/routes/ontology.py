@@ -92,8 +92,9 @@ def ontology(
     return _rdf_of("drumlin.ttl", accept, wanted, if_none_match)
 
 
-@router.get("/ns/{part}", summary="Shapes and metric templates as RDF; a term's place in the reference")
+@router.get("/ns/{part}", summary="Shapes and metric templates as RDF; the page of a term")
 def part(
+    request: Request,
     part: Annotated[str, Path(description="shapes, metrics, or a term such as Deployment.")],
     accept: Accept = None,
     wanted: Format = None,
@@ -101,7 +102,7 @@ def part(
 ) -> Response:
     """Return the SHACL shapes, or the metric templates of all exporters (Turtle unless another syntax is asked for).
 
-    The name of a term leads to where the reference explains it: 303.
+    The name of a term is a page for browsers; others are led to where the reference explains it: 303.
     """
     if part in _PARTS:
         return _rdf_of(f"{part}.ttl", accept, wanted, if_none_match)
@@ -109,7 +110,10 @@ def part(
         close = get_close_matches(part[:64], _PARTS | _TERMS, n=1)
         hint = f"did you mean {close[0]}?" if close else "all terms are explained at /ns"
         raise ResourceNotFound(f"the ontology has no {part[:64]!r}", hint=hint)
-    return Response(status_code=303, headers={"Location": f"../ns#{part}"})
+    if wanted == _HTML_NAME or (wanted is None and choose(accept, (*_RDF, _HTML)) == _HTML):
+        page = render(request, "ontology_term.html", view=reference.term_page(part))
+        return _cached(bytes(page.body), f"{_HTML}; charset=utf-8", if_none_match, _DAY)
+    return Response(status_code=303, headers={"Location": f"../ns#{part}", **_NEGOTIATED})
 
 
 # PUBLIC: whoever may read a document elsewhere must be able to read its context, so no setting closes this route

@@ -20,20 +20,22 @@ from starlette.responses import Response
 from drumlin.api.bootstrap import Services, now, parts
 from drumlin.api.http import filter_validation, problems
 from drumlin.api.http.negotiation import ContextChoice
+from drumlin.api.http.past import generation_of
 from drumlin.api.http.relative_addresses import MAX_DEPTH
 from drumlin.api.http.time_window import window
-from drumlin.api.pages import about, changes, entity, home, query, rendering, series
+from drumlin.api.pages import about, accuracy, board, changes, comparing, entity, home, query, rendering, series
 from drumlin.api.pages.addresses import SUFFIX
 from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
 from drumlin.api.routes import datasources as datasource_routes
 from drumlin.api.routes import forecasts as forecast_routes
 from drumlin.api.routes import search as search_routes
+from drumlin.api.routes.compare import Begin, End
 from drumlin.api.routes.events import wanted
 from drumlin.api.routes.search import Filters, Tombstones
-from drumlin.api.routes.subgraph import Wish, id_of, represent
+from drumlin.api.routes.subgraph import At, Wish, id_of, represent
 from drumlin.kg.errors import DrumlinError, ResourceNotFound
-from drumlin.kg.events.feed import EventFilter
+from drumlin.kg.events.feed import EventFilter, Position
 from drumlin.kg.graphs.neighbourhood import Traversal
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.search.query import Sort
@@ -124,18 +126,43 @@ def document(
     service: Service,
     catalogue: Catalogue,
     id: str,
-    part: Literal["around"] | None = None,
+    part: Literal["around", "board"] | None = None,
+    at: At = None,
     fragment: Fragment = None,
 ) -> Response:
-    """Show one entity; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
+    """Show one entity, as it is or was; an id that really ends in ``.html`` is answered as data when it was not asked for as a page."""
     written = id_of(request.scope, f"{id}{SUFFIX}")
     if not request.scope.get("negotiated_page") and service.subgraphs.exists(written):
-        wish = Wish(None, request.headers.get("accept"), None, Traversal(), None, ContextChoice.of(None, None))
+        wish = Wish(None, request.headers.get("accept"), None, Traversal(), None, ContextChoice.of(None, None), at)
         return represent(service, written, wish)
+    if at is not None:
+        past = entity.past_view(service, written.removesuffix(SUFFIX), generation_of(service.store, at))
+        return render(request, "entity_past.html", status=410 if past.gone else 200, view=past)
+    if part == "board":
+        iri = service.subgraphs.read(written.removesuffix(SUFFIX)).iri
+        return render(request, "board.html", fragment=fragment, board=board.board_of(service, catalogue, iri))
     view = entity.view(service, catalogue, written.removesuffix(SUFFIX), whole=part is not None)
     if part is not None:
         return render(request, "entity_around.html", fragment=fragment, view=view)
     return render(request, "entity.html", status=410 if view.gone else 200, view=view, spans=series.SPANS)
+
+
+@telemetry_router.get("/measured")
+def measured(
+    request: Request,
+    service: Service,
+    catalogue: Catalogue,
+    entity: Annotated[str, Query()],
+    fragment: Fragment = None,
+) -> Response:
+    """Show what is used of a node beside what it has and has given, or, for a domain, how its routes are."""
+    graph = service.subgraphs.read(entity)
+    iri, short = graph.iri, service.iris.short(graph.iri)
+    if not board.is_node(graph):
+        rows = board.quality_of(service, catalogue, iri)
+        return render(request, "quality.html", fragment=fragment, rows=rows, short=short)
+    usage, missing = board.usage_of(service, catalogue, iri)
+    return render(request, "usage.html", fragment=fragment, rows=usage, missing=missing, short=short)
 
 
 @telemetry_router.get("/history.html")
@@ -213,6 +240,20 @@ def forecasts(
     )
 
 
+@telemetry_router.get("/accuracy")
+def forecast_accuracy(
+    request: Request,
+    service: Service,
+    entity: Annotated[str, Query()],
+    metric: Annotated[str, Query()],
+    id: str | None = None,
+    fragment: Fragment = None,
+) -> Response:
+    """Show a forecast against what was measured since."""
+    view = accuracy.accuracy(service, entity, metric, id)
+    return render(request, "accuracy.html", fragment=fragment, view=view)
+
+
 @queries_router.get("/sparql.html")
 def sparql(request: Request, service: Service, catalogue: Catalogue, fragment: Fragment = None) -> Response:
     """Show a form for queries, and what the query of the request finds; that alone as a part of a page."""
@@ -259,7 +300,8 @@ def _change_page(
     service: Services,
     chosen: EventFilter,
     entity: str | None,
-    before: int | None,
+    around: bool,
+    before: str | None,
     since: str | None,
     until: str | None,
     limit: int,
@@ -267,11 +309,14 @@ def _change_page(
 ) -> Response:
     filter_validation.check(service, {"type": chosen.type})
     begin, end = (_moment(each) for each in (since, until))
-    page = changes.changes(service, chosen, entity=entity, before=before, since=begin, until=end, limit=limit)
+    place = None if before is None else Position.read(before if "." in before else f"{before}.0")
+    page = changes.changes(
+        service, chosen, entity=entity, around=around, before=place, since=begin, until=end, limit=limit
+    )
     short = service.iris.short(service.iris.expand(entity)) if entity else ""
     return render(
-        request, "changes.html", fragment=fragment, page=page, entity=short, chosen=chosen, since=since or "",
-        until=until or "", before=before,
+        request, "changes.html", fragment=fragment, page=page, entity=short, around=around, chosen=chosen,
+        since=since or "", until=until or "", before=before,
     )  # fmt: skip
 
 
@@ -281,7 +326,11 @@ def _moment(text: str | None) -> datetime | None:
 
 Chosen = Annotated[EventFilter, Depends(wanted)]
 _Entity = Annotated[str | None, Query(description="Only the changes of this entity.")]
-_Before = Annotated[int | None, Query(ge=1, description="Only what changed before this generation.")]
+_Around = Annotated[bool, Query(description="Also the changes of what is linked with the entity.")]
+_Before = Annotated[
+    str | None,
+    Query(max_length=40, description="Only what changed before this generation, or before the event of this id."),
+]
 _When = Annotated[str | None, Query(max_length=64, description="RFC 3339.")]
 
 
@@ -291,6 +340,7 @@ def what_changed(
     service: Service,
     chosen: Chosen,
     entity: _Entity = None,
+    around: _Around = False,
     before: _Before = None,
     since: _When = None,
     until: _When = None,
@@ -298,7 +348,21 @@ def what_changed(
     fragment: Fragment = None,
 ) -> Response:
     """Show the newest changes, those of one entity when it is named."""
-    return _change_page(request, service, chosen, entity or None, before, since, until, limit, fragment)
+    return _change_page(request, service, chosen, entity or None, around, before, since, until, limit, fragment)
+
+
+@router.get("/compare.html")
+def compare(
+    request: Request,
+    service: Service,
+    entity: Annotated[str, Query()],
+    begin: Begin = "",
+    end: End = "",
+    fragment: Fragment = None,
+) -> Response:
+    """Show what differs of an entity between two generations or times: by itself, what its last change did."""
+    view = comparing.comparison(service, entity, begin, end)
+    return render(request, "compare.html", fragment=fragment, view=view, asked=(begin, end))
 
 
 @router.get("/about")

@@ -8,7 +8,7 @@ form under an ETag of its own. Conditional requests: RFC 9110 §13.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated
 from urllib.parse import quote, unquote
 
@@ -30,6 +30,7 @@ from drumlin.api.http.negotiation import (
     sent_syntax,
 )
 from drumlin.api.http.owners import Owner
+from drumlin.api.http.past import generation_of
 from drumlin.api.http.problems import NotAcceptable, unconditional
 from drumlin.api.http.representations import Whole, context_of, etag, headers_of, neighbours, pretty, write_graph
 from drumlin.kg import rdf
@@ -67,6 +68,14 @@ ContextForm = Annotated[
     Query(
         alias="context",
         description="JSON-LD only: link names the context by its address here, inline carries it; wins over Prefer.",
+    ),
+]
+At = Annotated[
+    str | None,
+    Query(
+        max_length=64,
+        description="The graph as it was after this generation, or at this time (RFC 3339), as far as the change log reaches.",
+        examples=["41", "2026-11-27T00:00:00Z"],
     ),
 ]
 Format = Annotated[str | None, Query(alias="format", description="Syntax of the answer; wins over Accept.")]
@@ -136,6 +145,7 @@ class Wish(msgspec.Struct, frozen=True):
     around: Traversal
     frame: str | None
     context: ContextChoice
+    at: str | None = None
 
 
 def wish(
@@ -161,10 +171,13 @@ def wish(
     ] = None,
     context: ContextForm = None,
     prefer: ReadPrefer = None,
+    at: At = None,
 ) -> Wish:
     """Read what a client wants (FastAPI dependency)."""
-    choice = ContextChoice.of(context, prefer)
-    return Wish(wanted, accept, if_none_match, following(depth, include), frame, choice)
+    choice, around = ContextChoice.of(context, prefer), following(depth, include)
+    if at is not None and (around.depth or around.notes or frame):
+        raise InvalidInput("at shows one entity alone, as it was", hint="leave depth, include and frame away")
+    return Wish(wanted, accept, if_none_match, around, frame, choice, at)
 
 
 Wanted = Annotated[Wish, Depends(wish)]
@@ -179,6 +192,9 @@ def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
 
     With ``depth`` or ``include`` the graphs around it come too, at most 100: ``X-Drumlin-Graphs`` says how many there are,
     ``X-Drumlin-Left-Out`` how many more would have been. With ``frame`` they are one document in the shape of the frame.
+
+    With ``at`` it is the graph as it was after a generation or at a time; ``X-Drumlin-Generation`` says which generation that is. 410
+    when the change log does not reach so far, or when the entity was deleted then.
     """
     return represent(service, id, wanted)
 
@@ -194,6 +210,7 @@ class NegotiatedGraph(msgspec.Struct, frozen=True):
     subgraph: EntityGraph
     syntax: Syntax
     media_type: str
+    generation: int | None = None  # of which it is, when it is of the past
 
 
 def find(service: Services, id: str, wanted: Wish) -> NegotiatedGraph:
@@ -203,7 +220,8 @@ def find(service: Services, id: str, wanted: Wish) -> NegotiatedGraph:
     syntax, media_type = rdf_syntax(accept, suffix)
     if wanted.frame and syntax is not JSONLD:
         raise NotAcceptable(f"a frame shapes JSON-LD, not {syntax.name}", detail={"offered": [JSONLD.media_type]})
-    return NegotiatedGraph(_live(service, id, wanted.context), syntax, media_type)
+    generation = None if wanted.at is None else generation_of(service.store, wanted.at)
+    return NegotiatedGraph(_known(service, id, wanted.context, generation), syntax, media_type, generation)
 
 
 def render(service: Services, read: NegotiatedGraph, wanted: Wish) -> Response:
@@ -218,6 +236,8 @@ def render(service: Services, read: NegotiatedGraph, wanted: Wish) -> Response:
         found = service.subgraphs.around(subgraph.iri, wanted.around)
         tag = etag(rdf.digest([found.digest, wanted.frame or ""]), syntax, form, weak=True)
     headers = headers_of(subgraph, syntax, tag, links)
+    if read.generation is not None:
+        headers["X-Drumlin-Generation"] = str(read.generation)
     if wanted.context.preferred and syntax is JSONLD:
         headers["Preference-Applied"] = f"context={form}"
     if matches(wanted.known, tag):
@@ -254,12 +274,14 @@ def following(depth: int, include: str | None) -> Traversal:
     return Traversal(max(depth, 1) if links or incoming else depth, predicates, incoming, notes)
 
 
-def _live(service: Services, id: str, context: ContextChoice) -> EntityGraph:
-    """Read a graph; a tombstone is part of the error."""
+def _known(service: Services, id: str, context: ContextChoice, generation: int | None) -> EntityGraph:
+    """Read a graph, as it is or as it was after a generation; a tombstone is part of the error."""
+    graphs = service.subgraphs
+    read = graphs.read if generation is None else partial(graphs.read_at, generation=generation)
     try:
-        return service.subgraphs.read(id)
+        return read(id)
     except ResourceGone as gone:
-        tombstone = service.subgraphs.read(id, allow_gone=True)
+        tombstone = read(id, allow_gone=True)
         gone.detail["tombstone"] = jsonld.compact(
             tombstone.lines, tombstone.iri, context_of(service.iris.context, context.form)
         )

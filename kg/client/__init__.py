@@ -11,7 +11,7 @@ import os
 from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from urllib.parse import urlsplit
 
 import httpx
@@ -19,11 +19,11 @@ import httpx
 from drumlin.kg.client import workloads
 from drumlin.kg.client.admin_api import Operating
 from drumlin.kg.client.bearer import Bearer
-from drumlin.kg.client.calls import Call
+from drumlin.kg.client.calls import Call, Moment
 from drumlin.kg.client.endpoint import Awaiting, Blocking
 from drumlin.kg.client.entities import GraphSummary, Metric
 from drumlin.kg.client.events_api import EventsOperations
-from drumlin.kg.client.graphs import AsyncSubgraph, Subgraph
+from drumlin.kg.client.graphs import AsyncPastSubgraph, AsyncSubgraph, PastSubgraph, Subgraph
 from drumlin.kg.client.query_api import QueryOperations
 from drumlin.kg.client.rdf_text import RdfText
 from drumlin.kg.client.resolve_api import Resolved
@@ -137,9 +137,13 @@ class Client(Blocking, _ClientOperations):
         """Carry out one call and yield its body as it comes."""
         return one_by_one(finished, self._carrier.stream(call))
 
-    def subgraph(self, id: str) -> Subgraph:
-        """Return a handle on one entity's graph; nothing is sent yet."""
-        return Subgraph(self._carrier, id)
+    @overload
+    def subgraph(self, id: str) -> Subgraph: ...
+    @overload
+    def subgraph(self, id: str, *, at: Moment) -> PastSubgraph: ...
+    def subgraph(self, id: str, *, at: Moment | None = None) -> Subgraph | PastSubgraph:
+        """Return a handle on one entity's graph, as it is or as it was ``at`` a generation or a time; nothing is sent yet."""
+        return Subgraph(self._carrier, id) if at is None else PastSubgraph(self._carrier, id, at)
 
     def graph(self, iri: str | None = None) -> Graph:
         """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""
@@ -202,9 +206,13 @@ class AsyncClient(Awaiting, _ClientOperations):
         """Carry out one call and yield its body as it comes."""
         return self._carrier.stream(call)
 
-    def subgraph(self, id: str) -> AsyncSubgraph:
-        """Return a handle on one entity's graph; nothing is sent yet."""
-        return AsyncSubgraph(self._carrier, id)
+    @overload
+    def subgraph(self, id: str) -> AsyncSubgraph: ...
+    @overload
+    def subgraph(self, id: str, *, at: Moment) -> AsyncPastSubgraph: ...
+    def subgraph(self, id: str, *, at: Moment | None = None) -> AsyncSubgraph | AsyncPastSubgraph:
+        """Return a handle on one entity's graph, as it is or as it was ``at`` a generation or a time; nothing is sent yet."""
+        return AsyncSubgraph(self._carrier, id) if at is None else AsyncPastSubgraph(self._carrier, id, at)
 
     def graph(self, iri: str | None = None) -> AsyncGraph:
         """Return a handle on any graph, the default graph when none is named; nothing is sent yet."""

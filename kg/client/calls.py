@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from drumlin.kg.client.encoding import as_json, encoded, in_path
+from drumlin.kg.client.notebook import EntityDocument
 from drumlin.kg.client.rdf_text import RdfText
 from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.rows import Rows
@@ -42,21 +43,37 @@ class Call(Generic[T]):
     repeatable: bool = True
 
 
+Moment = int | str | datetime
+"""A moment of a store: a generation, or a time (aware, or RFC 3339)."""
+
+
 def _json(response: httpx.Response) -> Any:
     return msgspec.json.decode(response.content)
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    return EntityDocument(_json(response))
 
 
 def _nothing(_: httpx.Response) -> None:
     return None
 
 
-def get_subgraph(id: str, *, inline_context: bool = False) -> Call[dict[str, Any]]:
+def get_subgraph(id: str, *, inline_context: bool = False, at: Moment | None = None) -> Call[dict[str, Any]]:
     """Return the graph as a nested JSON-LD document; raises ``ResourceNotFound``, ``ResourceGone`` when a tombstone is all that is left.
 
-    The document names its context at the service; with ``inline_context`` it carries it, and is read without any service.
+    The document names its context at the service; with ``inline_context`` it carries it, and is read without any service. With ``at``
+    it is the graph as it was after a generation (a number) or at a time (aware, or RFC 3339); raises ``EventsGone`` when the change log
+    does not reach so far, ``CapabilityMissing`` where the service keeps no past.
     """
     headers = {"Accept": "application/ld+json", **({"Prefer": "context=inline"} if inline_context else {})}
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, headers=headers)
+    return Call("GET", f"/subgraph/{in_path(id)}", _document, params=_at(at), headers=headers)
+
+
+def _at(moment: Moment | None) -> dict[str, str]:
+    if moment is None:
+        return {}
+    return {"at": moment.isoformat() if isinstance(moment, datetime) else str(moment)}
 
 
 class Version(NamedTuple):
@@ -69,13 +86,23 @@ class Version(NamedTuple):
 def read_subgraph(id: str) -> Call[Version]:
     """Return the graph as ``get`` does, with the ETag for ``put``, ``patch`` or ``delete`` of what was read; raises what ``get`` raises."""
     asked = get_subgraph(id)
-    return Call("GET", asked.path, lambda response: Version(_json(response), _etag(response)), headers=asked.headers)
+    return Call(
+        "GET", asked.path, lambda response: Version(_document(response), _etag(response)), headers=asked.headers
+    )
 
 
-def get_subgraph_text(id: str, syntax: str) -> Call[RdfText]:
+def compare_subgraph(id: str, begin: Moment | None, end: Moment | None) -> Call[dict[str, Any]]:
+    """Compare one entity's graph at two moments."""
+    given = {"from": _at(begin).get("at"), "to": _at(end).get("at")}
+    params = {"entity": id, **{name: value for name, value in given.items() if value is not None}}
+    return Call("GET", "/compare", _json, params=params)
+
+
+def get_subgraph_text(id: str, syntax: str, at: Moment | None = None) -> Call[RdfText]:
     """Read one entity's graph as text of an RDF syntax."""
     wanted: Syntax = syntax_named(syntax)
-    return Call("GET", f"/subgraph/{in_path(id)}", RdfText.from_response, headers={"Accept": wanted.media_type})
+    headers = {"Accept": wanted.media_type}
+    return Call("GET", f"/subgraph/{in_path(id)}", RdfText.from_response, params=_at(at), headers=headers)
 
 
 def put_subgraph(id: str, document: Mapping[str, Any] | str | bytes, syntax: str, if_match: str | None) -> Call[str]:
@@ -278,7 +305,7 @@ def frame_subgraph(id: str, frame: str | Mapping[str, Any], depth: int) -> Call[
     """Read one entity's graph in the shape of a frame: a class's, by its name, or one's own."""
     text = frame if isinstance(frame, str) else msgspec.json.encode(frame).decode()
     params = {"frame": text, "depth": depth}
-    return Call("GET", f"/subgraph/{in_path(id)}", _json, params=params, headers={"Accept": "application/ld+json"})
+    return Call("GET", f"/subgraph/{in_path(id)}", _document, params=params, headers={"Accept": "application/ld+json"})
 
 
 def around_subgraph(id: str, depth: int, include: str | None) -> Call[list[dict[str, Any]]]:

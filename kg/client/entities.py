@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from drumlin.kg.client import notebook
+
 
 @dataclass(frozen=True, slots=True)
 class Metric:
@@ -50,6 +52,9 @@ class Identity:
     name: str
     namespace: str | None
     phase: str | None
+
+    def _repr_html_(self) -> str:
+        return notebook.facts(self.name, self.type, self.id, self.phase or "", [("namespace", self.namespace)])
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Identity:

@@ -12,6 +12,7 @@ import msgspec
 
 from drumlin.kg.client.calls import Call
 from drumlin.kg.client.endpoint import Awaiting, Blocking, composed, operation
+from drumlin.kg.client.notebook import Records
 from drumlin.kg.client.transport import ClientTransport
 from drumlin.kg.errors import InvalidDocument, InvalidInput, MetricMissing
 
@@ -68,7 +69,9 @@ def _list(of: Of | str) -> Call[Listed]:
     ``revisionOf`` names the one that each follows. Raises ``ResourceNotFound`` for an unknown entity.
     """
     params = {"entity": of} if isinstance(of, str) else {"entity": of[0], "metric": of[1]}
-    return Call("GET", "/forecasts", lambda response: _json(response)["items"], params={**params, "limit": "1000"})
+    return Call(
+        "GET", "/forecasts", lambda response: Records(_json(response)["items"]), params={**params, "limit": "1000"}
+    )
 
 
 def _value(of: Of, *, ahead: str = "15m", quantile: str = "y", unit: str | Sequence[str] = ()) -> Call[dict[str, Any]]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MethodType
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from drumlin.kg.client import calls
-from drumlin.kg.client.calls import Call
-from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, operation_on, rdflib_graph_on
+from drumlin.kg.client.calls import Call, Moment
+from drumlin.kg.client.endpoint import AwaitingHandle, BlockingHandle, method, operation_on, rdflib_graph_on
 from drumlin.kg.client.rdf_text import RdfText
+from drumlin.kg.client.transport import ClientTransport
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Document = Mapping[str, Any] | str | bytes
 
 
@@ -63,6 +67,54 @@ def _around(id: str, depth: int = 1, *, include: str | None = None) -> Call[list
     return calls.around_subgraph(id, depth, include)
 
 
+def _compare(id: str, begin: Moment | None = None, end: Moment | None = None) -> Call[dict[str, Any]]:
+    """Return what differs between two moments (generations, or times): ``from``, ``to``, ``removed`` and ``added`` (N-Quads).
+
+    Without ``end`` it is now, without ``begin`` before its last change then. ``was`` and ``is`` say whether it was there. Raises
+    ``ResourceNotFound``, ``EventsGone`` when the change log does not reach so far, ``CapabilityMissing`` where no past is kept.
+    """
+    return calls.compare_subgraph(id, begin, end)
+
+
+def _past_get(past: tuple[str, Moment], *, inline_context: bool = False) -> Call[dict[str, Any]]:
+    """Return the graph as it was, as a nested JSON-LD document (with its context when ``inline_context``).
+
+    Raises ``ResourceNotFound`` when it was not there, ``ResourceGone`` when it was deleted then, ``EventsGone`` when the change log does
+    not reach so far, ``InvalidInput`` for a generation that is not written yet, ``CapabilityMissing`` where the service keeps no past.
+    """
+    return calls.get_subgraph(past[0], inline_context=inline_context, at=past[1])
+
+
+def _past_text(past: tuple[str, Moment], syntax: str = "turtle") -> Call[RdfText]:
+    """Return the graph as it was, as text of an RDF syntax; raises as ``get``, and ``UnsupportedSyntax``."""
+    return calls.get_subgraph_text(past[0], syntax, past[1])
+
+
+def _operation_on_past(call: Callable[Concatenate[tuple[str, Moment], P], Call[T]]) -> method[P, T]:
+    return method(call, lambda handle: MethodType(call, (handle.id, handle.at)))
+
+
+class _PastOperations:
+    get = _operation_on_past(_past_get)
+    text = _operation_on_past(_past_text)
+
+
+class PastSubgraph(BlockingHandle, _PastOperations):
+    """One entity's graph at a service as it was ``at`` a generation or a time; it cannot be written."""
+
+    def __init__(self, carrier: ClientTransport, id: str, at: Moment) -> None:
+        super().__init__(carrier, id)
+        self.at = at
+
+
+class AsyncPastSubgraph(AwaitingHandle, _PastOperations):
+    """The asynchronous twin of ``PastSubgraph``."""
+
+    def __init__(self, carrier: ClientTransport, id: str, at: Moment) -> None:
+        super().__init__(carrier, id)
+        self.at = at
+
+
 class _SubgraphOperations:
     get = operation_on(calls.get_subgraph)
     read = operation_on(calls.read_subgraph)
@@ -74,6 +126,7 @@ class _SubgraphOperations:
     patch = operation_on(_patch)
     frame = operation_on(_frame)
     around = operation_on(_around)
+    compare = operation_on(_compare)
 
 
 class Subgraph(BlockingHandle, _SubgraphOperations):

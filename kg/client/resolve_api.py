@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from drumlin.kg.client import notebook
 from drumlin.kg.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -12,6 +13,11 @@ if TYPE_CHECKING:
 
 class Resolved(dict[str, Any]):
     """The answer of ``/resolve`` as it came: ``query``, ``endpoint``, ``unit``, ``start``, ``end``, ``step``, ``curl`` and so on."""
+
+    def _repr_html_(self) -> str:
+        shown = ("query", "unit", "datasource", "endpoint", "start", "end", "step")
+        pairs = [(name, self[name]) for name in shown if self.get(name) is not None]
+        return notebook.facts(f"{self.get('metric', '')} of {self.get('entity', '')}", "", "", "", pairs)
 
     def prometheus(self, **options: Any) -> tuple[PrometheusConnect, dict[str, Any]]:
         """Return prometheus-api-client's connection to the endpoint, and the arguments of its ``custom_query_range``.

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from drumlin.kg.client import notebook
+
 if TYPE_CHECKING:
     import pandas
     import polars
@@ -54,6 +56,9 @@ class Rows(list[dict[str, Any]]):
             ({name: _value(row[name]) if name in row else None for name in columns} for row in bindings),
             (each["detail"] for each in body.get("warnings", ())),
         )
+
+    def _repr_html_(self) -> str:
+        return notebook.table(self.columns, ([row[name] for name in self.columns] for row in self), len(self))
 
     def to_arrow(self) -> pyarrow.Table:
         """Return the solutions as an Arrow table."""

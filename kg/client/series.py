@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from drumlin.kg.client import notebook
 from drumlin.kg.errors import InvalidInput
 from drumlin.kg.telemetry import wire
 
@@ -49,6 +50,18 @@ class Series:
 
     def __repr__(self) -> str:
         return f"<Series of {len(self.coverage)} × {self.step} s: {len(self):,} rows, unit {self.unit}>"
+
+    def _repr_html_(self) -> str:
+        columns = ("entity", "metric", "unit", "points", "coverage %", "first", "last", "least", "mean", "most")
+        grouped = self.table.group_by(["unique_id", "metric", "unit"], use_threads=False).aggregate(
+            [("y", "count"), ("ds", "min"), ("ds", "max"), ("y", "min"), ("y", "mean"), ("y", "max")]
+        )
+        order = ("unique_id", "metric", "unit", "y_count", None, "ds_min", "ds_max", "y_min", "y_mean", "y_max")
+        rows = (
+            [100 * self.coverage[each["unique_id"], each["metric"]] if name is None else each[name] for name in order]
+            for each in grouped.slice(0, notebook.MAX_ROWS).to_pylist()
+        )
+        return notebook.table(columns, rows, grouped.num_rows, f"{len(self):,} rows, a point every {self.step} s")
 
     @property
     def queries(self) -> list[str]:

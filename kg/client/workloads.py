@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from drumlin.kg.client import calls
+from drumlin.kg.client import calls, notebook
 from drumlin.kg.client.endpoint import Awaiting, Blocking, composed
 from drumlin.kg.client.entities import Identity, Metric, metrics_of
 from drumlin.kg.client.resolve_api import Resolved
@@ -35,6 +35,11 @@ class _Workload:
 
     def __repr__(self) -> str:
         return f"<{self.kind} {self.id}>"
+
+    def _repr_html_(self) -> str:
+        if self._document is not None:
+            return notebook.EntityDocument(self._document)._repr_html_()
+        return notebook.facts(self.name, self.kind, self.id, self.phase or "", [("namespace", self.namespace)])
 
     async def _loaded(self) -> dict[str, Any]:
         if self._document is None:

@@ -223,12 +223,12 @@ class Settings(BaseSettings):
         7.0,
         gt=0,
         le=36500,
-        description="Days that the change log reaches back, for those who follow it (embedded store).",
+        description="Days that the change log reaches back: for those who follow it, and for what graphs were (embedded store).",
     )
     log_bytes: int = Field(
         1024 * 1024 * 1024,
         ge=1024 * 1024,
-        description="Bytes that the change log may take (about 230 a write); then its oldest changes go before their time.",
+        description="Bytes that the change log may take (about 280 a write); then its oldest changes go before their time.",
     )
     query_timeout: float = Field(30.0, gt=0, le=3600, description="Seconds until a SPARQL query is given up.")
     query_memory: int = Field(

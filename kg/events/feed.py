@@ -13,7 +13,7 @@ import re
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -265,10 +265,14 @@ class ChangeFeed:
         since = position.since
         while entries := [each for each in self._store.log(since, limit) if each.generation <= until]:
             if numbered := [(place, entry) for place, entry in _numbered(entries) if place > position]:
-                known = self._index.known([entry.graph for _, entry in numbered])
-                return [self._event(place, entry, known.get(entry.graph)) for place, entry in numbered]
+                return self.described(numbered)
             since = entries[-1].generation
         return []
+
+    def described(self, changes: Sequence[tuple[Position, LogEntry]]) -> list[Event]:
+        """Return changes as events, with what their entities are filtered by."""
+        known = self._index.known([entry.graph for _, entry in changes])
+        return [self._event(place, entry, known.get(entry.graph)) for place, entry in changes]
 
     def _event(self, position: Position, entry: LogEntry, known: Known | None) -> Event:
         facets, tombstone = known or (None, None)

@@ -113,6 +113,24 @@ class EntityGraphs:
             raise ResourceGone(f"{self._iris.short(iri)} was deleted; its tombstone remains", detail={"id": iri})
         return EntityGraph(stored, gone)
 
+    def read_at(self, id: str, generation: int, *, allow_gone: bool = False) -> EntityGraph:
+        """Return the graph of an id or IRI as it was after a generation; raises what ``read`` and ``Store.read_at`` raise."""
+        iri = self._iris.expand(id)
+        stored = self._store.read_at(iri, generation)
+        if stored is None:
+            raise ResourceNotFound(
+                f"there was no {self._iris.short(iri)} at generation {generation:,}",
+                hint="its changes say since when it is there: /changes?entity=…",
+                detail={"id": iri, "generation": generation},
+            )
+        gone = is_tombstone(stored, iri)
+        if gone and not allow_gone:
+            raise ResourceGone(
+                f"{self._iris.short(iri)} was deleted by generation {generation:,}; its tombstone remained",
+                detail={"id": iri, "generation": generation},
+            )
+        return EntityGraph(stored, gone)
+
     def around(self, id: str, following: Traversal) -> Neighbourhood:
         """Return the graph of an id or IRI with those that it is linked to; raises what ``read`` raises."""
         live = self.read(id)

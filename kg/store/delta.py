@@ -17,7 +17,9 @@ from drumlin.kg.store.content import GraphContent
 class Change(msgspec.Struct, frozen=True, dict=True):
     """One graph that will change: digests before and after, what it holds (not filled in for a removal), what it shall hold.
 
-    The content is None for a removal; ``blank`` is False when neither state surely has a blank node.
+    The content is None for a removal; ``blank`` is False when neither state surely has a blank node. ``undo`` is what it held as a patch
+    against what it shall hold (``kg.store.graph_text``), None for a new graph and for a removal; ``earlier`` the generation of the
+    graph's change before this one.
     """
 
     graph: str
@@ -27,6 +29,8 @@ class Change(msgspec.Struct, frozen=True, dict=True):
     old: Lines
     content: GraphContent | None
     blank: bool = True
+    undo: bytes | None = None
+    earlier: int | None = None
 
     @cached_property
     def lines(self) -> Lines:

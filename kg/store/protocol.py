@@ -234,6 +234,29 @@ class Store(Protocol):
         """
         ...
 
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before the one at ``place`` of ``generation``, the newest first, each with its own place.
+
+        Changes of a generation stand in the order of their graphs, from place 0 on. Those that the log holds no more are left out.
+        """
+        ...
+
+    def read_at(self, graph: str, generation: int) -> StoredGraph | None:
+        """Return what one graph was after a generation, None when it was not there.
+
+        The entry has that generation and when it was written. Raises ``EventsGone`` when the log does not reach so far back,
+        ``InvalidInput`` for a generation that is not written yet, ``CapabilityMissing`` where contents of the past are not kept.
+        """
+        ...
+
+    def generation_at(self, moment: datetime) -> int:
+        """Return the newest generation that was written at ``moment`` (aware) or before it; raises what ``read_at`` does."""
+        ...
+
+    def changes_of(self, graph: str, before: int) -> Iterator[LogEntry]:
+        """Yield the changes of one graph in generations below ``before``, the newest first, as far as the log has them."""
+        ...
+
     def close(self) -> None:
         """Release the store; acknowledged writes are on disk already."""
         ...

@@ -14,11 +14,15 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import httpx
+import pyarrow as pa
 import pytest
 
+import drumlin
 from drumlin.api.demo import history, prometheus, sample
+from drumlin.kg.store.protocol import GraphWrite
 from tests import javascript_packages
 from tests.browser import BINARY, Browser, browsing
+from tests.contract.test_kuscia_run import sink as kuscia
 from tests.service.conftest import NS, Service, serving, until_ready
 
 pytestmark = [
@@ -28,6 +32,8 @@ pytestmark = [
 DAYS = 8
 CHECKOUT = "sample/payments/deployment/checkout"
 NODE = "sample/-/node/edge-a-1"
+FRAUD = "sample/cross-domain/kusciajob.kuscia.secretflow/job-fraud"
+TRAIN = "sample/cross-domain/kusciatask.kuscia.secretflow/job-fraud-c3de8df4a805"
 RULES = "['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']"
 PAGES = (
     "/",
@@ -39,6 +45,11 @@ PAGES = (
     "/sparql",
     f"/queries/runs-on-node?node={NODE}",
     "/changes",
+    f"/doc/{FRAUD}",
+    "/doc/domain/alice.html?part=board",
+    f"/doc/{FRAUD}?at=2099-01-01T00:00:00Z",
+    f"/compare?entity={FRAUD}",
+    f"/forecasts?entity={NODE}",
     "/datasources",
     "/alerts",
     "/about",
@@ -62,11 +73,31 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         config = home / "drumlin.toml"
         config.write_text(
             f'[[datasource]]\nname = "prometheus-main"\nkind = "prometheus"\nurl = "{server.url}"\nscrape_interval = "{history.STEP}s"\n'
+            f'[[datasource]]\nname = "forecasts"\nkind = "parquet"\nurl = "{(home / "forecasts").as_uri()}"\n'
         )
         options = ("--store", str(home / "store"), "--source", f"dump:{home / 'cluster'}", "--config", str(config))
         with serving(*options, cluster=sample.CLUSTER) as running:
             until_ready(running)
+            _fill(running, end)
             yield running
+
+
+def _fill(service: Service, end: int) -> None:
+    """Add the network of a Kuscia run, with a job that failed, and a forecast of the last day."""
+    times = range(end - 86_400, end, 300)
+    stamps = pa.array([at * 1000 for at in times], pa.timestamp("ms", "UTC"))
+    columns = {name: pa.array([value] * len(times)) for name, value in (("y", 1.0), ("q0.1", 0.5), ("q0.9", 1.5))}
+    with drumlin.connect(service.url) as client:
+        network = {_moved(name): lines for name, lines in kuscia().graphs.items()}
+        own = [name for name in network if any(each in name for each in ("kuscia.secretflow", "/pod/", "/domain/"))]
+        client.apply([GraphWrite.of(each, frozenset(map(_moved, network[each])), "test") for each in own], atomic=True)
+        made = {"of": (NODE, "cpu_usage"), "model": "constant", "horizon": "1d", "step": "5m"}
+        client.forecasts.save(pa.table({"ds": stamps, **columns}), **made)
+
+
+def _moved(text: str) -> str:
+    """Return a text about the cluster of the run as one about the sample cluster: of several, none is a metric's by itself."""
+    return text.replace("/id/prod/", "/id/sample/").replace("/id/cluster/prod", "/id/cluster/sample")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +109,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(autouse=True)
 def _anew(browser: Browser) -> None:
-    """Start each test with nothing noted."""
+    """Start each test with nothing noted, and nothing of the page before under way."""
+    browser.call("Page.navigate", url="about:blank")
     browser.requests.clear()
     browser.errors.clear()
 
@@ -194,6 +226,26 @@ def test_why_a_job_failed_is_seen_on_its_page(browser: Browser, shown: Service) 
     assert "Failed" in text
     assert "OOMKilled" in text
     assert "5 min" in text
+
+
+def test_why_a_workflow_failed_is_found_by_keyboard(browser: Browser, shown: Service) -> None:
+    """Needs attention → the job → the failed step in the picture of its plan → its task, and from there the logs of the pod."""
+    browser.open(f"{shown.url}/search?type=Workflow&phase=Failed")
+    browser.follow(f"at.href && at.href.endsWith('/doc/{FRAUD}')")
+    browser.until("document.querySelector('svg.plan')")
+    boxes = "[...document.querySelectorAll('svg.plan rect')].map(each => each.getAttribute('class'))"
+    assert browser.run(boxes) == ["good", "bad", "over"]
+    assert "OOMKilled" in browser.run("document.getElementById('why').parentElement.innerText")
+    browser.tab_to("at.closest('svg.plan') && at.querySelector('rect.bad') !== null", most=200)
+    assert "train" in browser.run("document.activeElement.querySelector('title').textContent")
+    browser.press("Enter")
+    browser.until(f"location.pathname.endsWith('/doc/{TRAIN}') && document.readyState === 'complete'")
+    assert browser.run(boxes) == ["good", "bad own", "over"]
+    rows = browser.run("[...document.querySelectorAll('table')].map(each => each.innerText).join()")
+    assert "bob" in rows
+    assert "137" in rows
+    browser.tab_to("at.href && at.href.includes('/logs?entity=sample%2Fbob%2Fpod%2F')", most=200)
+    _clean(browser, shown)
 
 
 def _replace(browser: Browser, text: str) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 import httpx
 import pytest
 
+from drumlin.kg.errors import CapabilityMissing
 from drumlin.kg.store.protocol import Store
 from drumlin.kg.store.remote.store import RemoteStore
 from tests import store_behaviours
@@ -68,6 +69,16 @@ def store(request: pytest.FixtureRequest, engines: Callable[[str], RunningEngine
 def test_every_store_keeps_the_promise(store: Store, behaviour: Callable[[Store], None]) -> None:
     """Each guarantee of the protocol holds on each kind of store; the function's own docstring says which."""
     behaviour(store)
+
+
+def test_the_past_is_refused_in_words(store: Store) -> None:
+    """An engine keeps what graphs are: what they were, at a generation or a time, is no answer but an error that says so."""
+    store.apply([store_behaviours.write(store_behaviours.A, 1)])
+    with pytest.raises(CapabilityMissing, match="not what they were") as refused:
+        store.read_at(store_behaviours.A, 1)
+    assert "at" in (refused.value.hint or "")
+    with pytest.raises(CapabilityMissing):
+        store.generation_at(store_behaviours.NOON)
 
 
 @pytest.mark.parametrize("name", ENGINES)

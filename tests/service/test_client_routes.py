@@ -88,6 +88,7 @@ SUBGRAPH: Uses = {
     "text": lambda graph: graph.text(),
     "to_rdflib": lambda graph: graph.to_rdflib(),
     "around": lambda graph: graph.around(),
+    "compare": lambda graph: graph.compare(),
     "frame": lambda graph: graph.frame("Forecast"),
     "delete": lambda graph: graph.delete(),
 }

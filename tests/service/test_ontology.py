@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,20 @@ def test_a_terms_name_leads_to_its_place_in_the_reference(client: httpx.Client) 
     answer = client.get("/ns/scheduledOn")
 
     assert (answer.status_code, answer.headers["Location"]) == (303, "../ns#scheduledOn")
+
+
+@pytest.mark.parametrize("term", ["scheduledOn", "Deployment", "Failed"])
+def test_a_term_is_a_page_of_its_own_for_browsers(client: httpx.Client, term: str) -> None:
+    """A property, a class, a concept: what it means, with links to the pages of the terms beside it, all of which are there."""
+    answer = client.get(f"/ns/{term}", headers={"Accept": "text/html,*/*;q=0.8"})
+
+    assert answer.status_code == 200
+    assert answer.headers["Vary"].startswith("Accept,")
+    assert f"<h1>{term}</h1>" in answer.text
+    others = set(re.findall(r'<a href="\./([A-Za-z]+)">', answer.text))
+    assert others or term == "Failed"
+    for each in others:
+        assert client.get(f"/ns/{each}", headers={"Accept": "text/html"}).status_code == 200
 
 
 @pytest.mark.parametrize("form", ["turtle", "jsonld", "ntriples", "rdfxml"])

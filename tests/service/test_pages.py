@@ -20,6 +20,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;
 CHECKOUT = "prod/payments/deployment/checkout"
 EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>{{7*7}}"
 EVIL_ID = "prod/payments/deployment/%22%27%3E%3Cscript%3Ealert%281%29%3C%2Fscript%3E"
+EVIL_JOB = "prod/payments/workflow.argoproj.io/%22%27%3E%3Cscript%3E"
 PAGES = (
     "/",
     "/search",
@@ -40,6 +41,19 @@ PAGES = (
     f"/queries/workloads-with-label?label={EVIL}",
     "/changes",
     f"/changes?entity={EVIL_ID}&quads=true",
+    f"/changes?before={EVIL}",
+    f"/doc/{EVIL_JOB}",
+    f"/doc/{EVIL_JOB}?at=2099-01-01T00:00:00Z",
+    "/doc/domain/local.html?part=board",
+    "/measured?entity=prod/-/node/edge-a-1",
+    "/measured?entity=domain/local",
+    f"/measured?entity={EVIL}",
+    f"/accuracy?entity={EVIL_ID}&metric={EVIL}&id={EVIL}",
+    f"/doc/{EVIL_ID}?at=2099-01-01T00:00:00Z",
+    f"/doc/{EVIL_ID}?at={EVIL}",
+    f"/compare?entity={EVIL_ID}",
+    f"/compare?entity={EVIL_ID}&from={EVIL}",
+    f"/compare?entity={EVIL}",
     "/datasources",
     "/alerts",
     f"/forecasts?entity={EVIL_ID}",
@@ -48,6 +62,7 @@ PAGES = (
     "/about",
     "/docs",
     "/ns",
+    "/ns/Deployment",
     "/doc/prod/payments/deployment/nothing",
     f"/doc/{EVIL}",
 )
@@ -57,6 +72,19 @@ def _document(id: str, name: str, more: str = "") -> str:
     """Return a Deployment in Turtle."""
     return f"""<{BASE}/id/{id}> a <{NS}Deployment> ; <{NS}name> "{name}" ; <{NS}namespace> "payments" ; {more}
         <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> ."""
+
+
+def _plan(name: str) -> str:
+    """Return a Workflow in Turtle whose two steps, hostile ones, wait for each other, and a third that has failed."""
+    job = f"{BASE}/id/{EVIL_JOB}"
+    steps = "".join(
+        f"""<{job}/step/{own}> a <{NS}Step> ; <{NS}name> "{name} {own}" ; <{NS}dependsOn> <{job}/step/{other}> ;
+            <{NS}phase> <{NS}{phase}> ."""
+        for own, other, phase in (("a", "b", "Running"), ("b", "a", "Pending"), ("c", "b", "Failed"))
+    )
+    return f"""<{job}> a <{NS}Workflow> ; <{NS}name> "{name}" ; <{NS}namespace> "payments" ; <{NS}phase> <{NS}Failed> ;
+        <{NS}cluster> <{BASE}/id/cluster/prod> ; <{NS}domain> <{BASE}/id/domain/local> ;
+        <http://purl.org/dc/terms/hasPart> <{job}/step/a>, <{job}/step/b>, <{job}/step/c> . {steps}"""
 
 
 class Page(HTMLParser):
@@ -94,6 +122,10 @@ def prefixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         document = _document(EVIL_ID, quoted, more)
         answer = httpx.put(
             f"{running.url}/subgraph/{EVIL_ID}", content=document, headers={"Content-Type": "text/turtle"}
+        )
+        assert answer.status_code == 201, answer.text
+        answer = httpx.put(
+            f"{running.url}/subgraph/{EVIL_JOB}", content=_plan(quoted), headers={"Content-Type": "text/turtle"}
         )
         assert answer.status_code == 201, answer.text
         yield running
@@ -271,6 +303,75 @@ def test_changes_are_listed_the_newest_first_and_by_entity(browser: httpx.Client
     assert "checkout" not in own.partition("<tbody>")[2]
     assert own.index(">changed<") < own.index(">created<")
     assert browser.get("/changes").text.partition("<tbody>")[2].index("changing") < 500
+    compared = browser.get("/compare", params={"entity": id}).text
+    rows = re.findall(r"<tr><td.*?</tr>", compared)
+    assert [re.sub(r"<[^>]*>", " ", row).split() for row in rows] == [["the", "entity", "version", "−", "1", "+", "2"]]
+    (since,) = re.findall(r'name="from" value="(\d+)"', compared)
+    then = browser.get(f"/doc/{id}", params={"at": since}).text
+    assert f"generation {int(since):,}" in then
+    assert "<dd>1</dd>" in then
+    assert f"doc/{id}.ttl?at={since}" in then
+
+
+def test_a_plan_is_drawn_and_told_in_a_table(browser: httpx.Client) -> None:
+    """Steps that wait for each other too: a box and a row for each, states in words, the picture with a title and a description."""
+    page = browser.get(f"/doc/{EVIL_JOB}").text
+    plan = page.partition('id="plan"')[2].partition("</section>")[0]
+    assert plan.count("<rect ") == 3
+    assert plan.count('<path class="edge') == 3
+    assert plan.count('class="edge back"') == 1
+    assert '<title id="plan-title">' in plan
+    assert '<desc id="plan-text">3 steps and 3 links' in plan
+    rows = [re.sub(r"<[^>]*>", " ", row) for row in re.findall(r"<tr>.*?</tr>", plan, re.DOTALL)]
+    assert [row.split()[-3:] for row in rows[1:]] == [
+        ["a", "Running", "b"],
+        ["b", "Pending", "a"],
+        ["c", "Failed", "b"],
+    ]
+
+
+def test_a_domain_has_a_board_and_a_node_its_usage(browser: httpx.Client) -> None:
+    """Machines by state lead to the search for them; of what cannot be measured it is said why, and what is reserved is shown."""
+    board = browser.get("/doc/domain/local.html", params={"part": "board"}).text
+    assert "search?type=Node&amp;domain=local&amp;phase=Ready" in board
+    usage = browser.get("/measured", params={"entity": "prod/-/node/edge-a-1"}).text
+    assert re.search(r"Reserved</td><td class=\"number\">[0-9.]+ cores", usage)
+    assert "is not configured" in usage
+
+
+def test_changes_around_an_entity_are_listed_together(browser: httpx.Client) -> None:
+    """Those of what is linked with it too, in one order, each once, page by page."""
+    seen, address = [], f"/changes?entity={CHECKOUT}&around=true&limit=3"
+    while len(seen) < 30:
+        page = browser.get(address)
+        row = r'<tr><td class="when">.*?href="[./]*doc/([^"]*)".*?number">([\d,]+)</td>'
+        seen += re.findall(row, page.text, re.DOTALL)
+        following = re.search(r'rel="next" href="\./([^"]*)"', page.text)
+        if following is None:
+            break
+        address = f"/{following[1].replace('&amp;', '&')}&limit=3"
+    assert len(set(seen)) == len(seen)
+    assert {"prod/payments/pod", "prod/payments/deployment"} <= {id.rpartition("/")[0] for id, _ in seen}
+    generations = [int(number.replace(",", "")) for _, number in seen]
+    assert generations == sorted(generations, reverse=True)
+
+
+def test_changes_lead_on_without_a_gap(browser: httpx.Client) -> None:
+    """Page by page every change of the log comes once, also those of one generation."""
+    seen, address = [], "/changes?limit=7"
+    for _ in range(40):
+        page = browser.get(address)
+        seen += re.findall(r'<tr><td class="when">.*?href="[./]*doc/([^"]*)"', page.text)
+        following = re.search(r'rel="next" href="\./([^"]*)"', page.text)
+        if following is None:
+            break
+        address = f"/{following[1].replace('&amp;', '&')}&limit=7"
+    assert len(seen) > 100
+    changes = [
+        each["subject"]
+        for each in browser.get("/events?since=0", headers={"Accept": "application/cloudevents-batch+json"}).json()
+    ]
+    assert seen == changes[::-1][: len(seen)]
 
 
 def test_a_part_has_addresses_of_the_page_that_shows_it(browser: httpx.Client) -> None:

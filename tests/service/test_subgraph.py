@@ -13,10 +13,12 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+import drumlin
 from drumlin.kg import rdf
+from drumlin.kg.errors import ResourceNotFound
 from drumlin.kg.graphs.owners import HEADER
 from drumlin.kg.rdf import jsonld
-from tests.service.conftest import serving
+from tests.service.conftest import NS, Service, drumlin_asks, serving
 
 BASE = "https://kg.example/id/"
 LD = "application/ld+json"
@@ -766,3 +768,54 @@ def test_the_short_way_answers_as_the_routes_do(
         )
 
     assert told("") == told("?&")
+
+
+def test_a_graph_is_read_as_it_was(client: httpx.Client, own_service: Service) -> None:
+    """By generation and by time, in every syntax, by the client and by the command line; what is not known is refused in words."""
+    id = "prod/payments/deployment/past"
+    iri = f"https://kg.example/id/{id}"
+    generations = []
+    for version in ("1", "2"):
+        document = f'<{iri}> a <{NS}Deployment> ; <{NS}name> "past" ; <{NS}namespace> "payments" ; <{NS}version> "{version}" ; <{NS}cluster> <https://kg.example/id/cluster/prod> .'
+        answer = client.put(f"/subgraph/{id}", content=document, headers={"Content-Type": "text/turtle"})
+        assert answer.status_code in (201, 204), answer.text
+        generations.append(int(answer.headers["X-Drumlin-Generation"]))
+    first, second = generations
+    present = client.get(f"/subgraph/{id}")
+    then = client.get(f"/subgraph/{id}", params={"at": first})
+    assert (then.json()["version"], then.headers["X-Drumlin-Generation"]) == ("1", str(first))
+    assert then.headers["ETag"] != present.headers["ETag"]
+    assert client.get(f"/doc/{id}", params={"at": second}).content == present.content
+    known = client.get(f"/subgraph/{id}", params={"at": first}, headers={"If-None-Match": then.headers["ETag"]})
+    assert known.status_code == 304
+    assert '"1"' in client.get(f"/doc/{id}.nt", params={"at": first}).text
+    assert client.get(f"/subgraph/{id}", params={"at": "2099-01-01T00:00:00Z"}).json()["version"] == "2"
+    for at, status in ((first - 1, 404), (second + 10**6, 422), ("soon", 422), ("2001-01-01T00:00:00Z", 404)):
+        refused = client.get(f"/subgraph/{id}", params={"at": at})
+        assert (refused.status_code, refused.headers["Content-Type"]) == (status, "application/problem+json"), at
+    assert client.get(f"/subgraph/{id}", params={"at": first, "depth": 1}).status_code == 422
+    assert client.put(f"/subgraph/{id}", params={"at": first}, content="").status_code == 422
+    with drumlin.connect(own_service.url) as connected:
+        assert connected.subgraph(id, at=first).get()["version"] == "1"
+        assert '"2"' in connected.subgraph(id, at=second).text()
+        with pytest.raises(ResourceNotFound):
+            connected.subgraph(id, at=first - 1).get()
+        changed = connected.subgraph(id).compare()
+        assert (changed["from"], changed["to"], changed["was"], changed["is"]) == (second - 1, second, True, True)
+        assert [each.split()[2:] for each in (*changed["removed"], *changed["added"])] == [
+            ['"1"', f"<{iri}>", "."],
+            ['"2"', f"<{iri}>", "."],
+        ]
+        made = connected.subgraph(id).compare(0, first)
+        assert (made["was"], len(made["added"])) == (False, 5)
+        with pytest.raises(ResourceNotFound):
+            connected.subgraph(f"{id}-never").compare()
+    told = drumlin_asks("diff", id, "--from", str(first), "-u", own_service.url)
+    assert (told.returncode, '"2"' in told.stdout) == (0, True)
+    printed = drumlin_asks("get", id, "--at", str(first), "-u", own_service.url)
+    assert printed.returncode == 0
+    assert "version" in printed.stdout
+    client.delete(f"/subgraph/{id}")
+    assert client.get(f"/subgraph/{id}", params={"at": second}).json()["version"] == "2"
+    gone = client.get(f"/subgraph/{id}", params={"at": second + 1})
+    assert (gone.status_code, gone.json()["tombstone"]["formerType"]) == (410, "Deployment")

@@ -308,7 +308,7 @@ def killed_in_format(directory: Path, version: int, before: str | None) -> None:
         settled = 0 if version == 1 else 3
         log.executescript(
             f"PRAGMA user_version = {version}; UPDATE settled SET generation = {settled}; DROP TABLE texts;"
-            "ALTER TABLE log DROP COLUMN crc"
+            + ";".join(f"ALTER TABLE log DROP COLUMN {name}" for name in ("crc", "earlier", "undo"))
         )
         log.execute("INSERT INTO log VALUES (4, ?, 'user', ?, 'never', '2026-11-27T12:00:00+00:00')", (A, before))
         log.execute("UPDATE graphs SET digest = 'never', generation = 4, changed = '2026-11-27T12:00:00+00:00'")

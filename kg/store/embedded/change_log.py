@@ -7,6 +7,10 @@ what it surely holds is noted with a later batch (``settled``). Whatever came af
 The log may be *pruned* (``kg.store.embedded.retention``): up to a generation that is noted here it holds nothing any more. What is left
 is the last row of each graph.
 
+A row also holds how to *undo* it: what the graph held before as a patch against what it holds now (a removal: as its text was packed),
+and the generation of the graph's change ``earlier``. So what a graph was is found from what it is, without looking at other graphs
+(``kg.store.embedded.graph_history``). Rows of before format 8 have neither.
+
 Beside its entry stands a graph's *text* (``kg.store.graph_text``), with the digest that it is the text of: it counts only while
 the entry has the same digest. Stores of before may have graphs without one: those are read from the engine.
 """
@@ -17,7 +21,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -34,6 +38,7 @@ CREATE TABLE IF NOT EXISTS graphs (
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS log (
   generation INTEGER NOT NULL, graph TEXT NOT NULL, owner TEXT NOT NULL, before TEXT, after TEXT, at TEXT NOT NULL, crc INTEGER,
+  earlier INTEGER, undo BLOB,
   PRIMARY KEY (generation, graph)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS texts (graph TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, packed BLOB NOT NULL);
@@ -51,22 +56,29 @@ CREATE TABLE texts (graph TEXT NOT NULL UNIQUE, digest TEXT NOT NULL, packed BLO
 INSERT INTO texts SELECT graph, digest, packed FROM texts_of_before;
 DROP TABLE texts_of_before
 """
-# In the sixth format rows of the log had no check.
+# In the seventh format rows of the log could not be undone.
+# In the sixth they had no check.
 # In the fourth texts were deflated; in the third the engine held a batch before it was acknowledged; the second never pruned.
-VERSION = 7
+VERSION = 8
 # In the first format only the last generation could be in doubt, and opening and closing alone said what was settled.
 _FROM_FIRST = "UPDATE settled SET generation = max(generation, (SELECT coalesce(max(generation), 1) - 1 FROM log))"
 
-_CHECKED = "SELECT 1 FROM pragma_table_info('log') WHERE name = 'crc'"
+_COLUMNS = "SELECT name FROM pragma_table_info('log')"
+_ADDED = {"crc": "INTEGER", "earlier": "INTEGER", "undo": "BLOB"}
+# Where a graph is not there any more, its last change is found by this; other changes take no place in it.
+_REMOVALS = "CREATE INDEX IF NOT EXISTS removals ON log (graph, generation) WHERE after IS NULL"
 _NEW_ID = "UPDATE store SET id = lower(hex(randomblob(16)))"
 _ROWS = 1000
 # A statement writes many rows, out of one JSON text, since after each statement another thread runs. A row is: the graph, its digest after,
-# where its packed text begins and its length, its check; and the generation, owner and digest before, unless those are what most have
-# (?3, ?4, none).
+# where its packed text begins and its length, its check; and the generation, owner and digest before, the generation of the change
+# before, and where what undoes it begins and its length, unless those are what most have (?3, ?4, none).
 _INSERT_ROWS = """
-INSERT INTO log (generation, graph, owner, before, after, at, crc)
+INSERT INTO log (generation, graph, owner, before, after, at, crc, earlier, undo)
 SELECT ifnull(json_extract(value, '$[5]'), ?3), json_extract(value, '$[0]'), ifnull(json_extract(value, '$[6]'), ?4),
-  json_extract(value, '$[7]'), json_extract(value, '$[1]'), ?2, json_extract(value, '$[4]')
+  json_extract(value, '$[7]'), json_extract(value, '$[1]'), ?2, json_extract(value, '$[4]'), json_extract(value, '$[8]'),
+  CASE WHEN json_extract(value, '$[10]') > 0 THEN substr(?5, json_extract(value, '$[9]'), json_extract(value, '$[10]'))
+  WHEN json_extract(value, '$[1]') IS NULL
+  THEN (SELECT packed FROM texts WHERE graph = json_extract(value, '$[0]') AND digest = json_extract(value, '$[7]')) END
 FROM json_each(?1)
 """
 _INSERT_ENTRIES = """
@@ -98,6 +110,16 @@ WHERE (log.generation, graph) > (?, ?) AND log.generation <= min(?, (SELECT gene
 _DELETE_LOG = "DELETE FROM log WHERE generation = ? AND graph = ?"
 
 
+class Undo(NamedTuple):
+    """How a change is undone: the generation of the graph's change before, and the patch that makes of what is what was.
+
+    Both are None for a new graph; the patch is for a removal, too.
+    """
+
+    earlier: int | None
+    patch: bytes | None
+
+
 class ChangeLog(LogReader):
     """The tables of one store, made when absent; else as what it reads with."""
 
@@ -116,6 +138,7 @@ class ChangeLog(LogReader):
                 )
             if version < VERSION:
                 self._take_over(version)
+            self._writer.execute(_REMOVALS)
         super().__init__(path)
 
     def _take_over(self, version: int) -> None:
@@ -128,12 +151,15 @@ class ChangeLog(LogReader):
                 if version < 6:
                     for statement in _TEXTS_ANEW.split(";"):
                         self._writer.execute(statement)
-                if not self._writer.execute(_CHECKED).fetchone():
-                    self._writer.execute("ALTER TABLE log ADD COLUMN crc INTEGER")
+                there = {name for (name,) in self._writer.execute(_COLUMNS)}
+                for name in _ADDED.keys() - there:
+                    self._writer.execute(f"ALTER TABLE log ADD COLUMN {name} {_ADDED[name]}")
             self._writer.execute(f"PRAGMA user_version = {VERSION}")
 
     # -- writing, under the store's lock ------------------------------------------------------------------------------
-    def record(self, changes: Sequence[LogEntry], held: Sequence[bytes | None], settled: int) -> None:
+    def record(
+        self, changes: Sequence[LogEntry], held: Sequence[bytes | None], undoing: Sequence[Undo], settled: int
+    ) -> None:
         """Write one batch durably: its log rows, the entries that follow from them, and each graph's packed text now (None: it is gone).
 
         All changes are of the same time. The engine holds all up to ``settled``.
@@ -141,30 +167,33 @@ class ChangeLog(LogReader):
         gone = [(each.graph,) for each in changes if each.after is None]
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
+            for start in range(0, len(changes), _ROWS):
+                end = start + _ROWS
+                self._insert(changes[start:end], held[start:end], undoing[start:end])
             self._writer.executemany(_DELETE_ENTRY, gone)
             self._writer.executemany(_DELETE_TEXT, gone)
-            for start in range(0, len(changes), _ROWS):
-                self._insert(changes[start : start + _ROWS], held[start : start + _ROWS])
 
-    def _insert(self, changes: Sequence[LogEntry], held: Sequence[bytes | None]) -> None:
+    def _insert(self, changes: Sequence[LogEntry], held: Sequence[bytes | None], undoing: Sequence[Undo]) -> None:
         first = changes[0]
         common = first.generation, first.owner, None
         at = first.at.isoformat()
         rows: list[tuple[Any, ...]] = []
         there: list[tuple[Any, ...]] = []
-        packed = bytearray()
-        for change, piece in zip(changes, held, strict=True):
+        packed, patches = bytearray(), bytearray()
+        for change, piece, undo in zip(changes, held, undoing, strict=True):
             crc = check_of(change.generation, change.graph, change.owner, change.before, change.after, at)
             row: tuple[Any, ...] = change.graph, change.after, len(packed) + 1, len(piece or b""), crc
             own = change.generation, change.owner, change.before
-            rows.append(row if own == common else (*row, *own))
+            patch = undo.patch or b""
+            rows.append(row if own == common else (*row, *own, undo.earlier, len(patches) + 1, len(patch)))
+            patches += patch
             if piece is not None:
                 there.append(rows[-1])
                 packed += piece
         said = json_of(rows)
         kept = said if len(there) == len(rows) else json_of(there)
         given = at, first.generation, first.owner
-        self._writer.execute(_INSERT_ROWS, (said, *given))
+        self._writer.execute(_INSERT_ROWS, (said, *given, patches))
         self._writer.execute(_INSERT_ENTRIES, (kept, *given))
         self._insert_texts(kept, packed)
 

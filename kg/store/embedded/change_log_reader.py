@@ -12,8 +12,9 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -54,7 +55,28 @@ _SELECT_NEWEST = """
 SELECT generation, graph, owner, before, after, at, crc FROM log WHERE generation <= ? ORDER BY generation DESC LIMIT ?
 """
 _SELECT_CHANGED = "SELECT DISTINCT graph FROM log WHERE generation > ? ORDER BY graph"
+_UNDOABLE = "SELECT generation, graph, owner, before, after, at, crc, earlier, undo FROM log WHERE graph = ?"
+_SELECT_UNDOABLE = f"{_UNDOABLE} AND generation = ?"
+_SELECT_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation > ? ORDER BY generation LIMIT 1"
+_SELECT_LAST_REMOVAL = f"{_UNDOABLE} AND after IS NULL AND generation < ? ORDER BY generation DESC LIMIT 1"
+_SELECT_LAST_CHANGE = f"{_UNDOABLE} AND generation < ? ORDER BY generation DESC LIMIT 1"
+_SELECT_BELOW = """
+SELECT generation, graph, owner, before, after, at, crc FROM log
+WHERE generation < ?1 AND generation > (SELECT generation FROM pruned) ORDER BY generation DESC, graph DESC LIMIT ?2
+"""
+_SELECT_WITHIN = """
+SELECT generation, graph, owner, before, after, at, crc FROM log
+WHERE generation = ? AND generation > (SELECT generation FROM pruned) ORDER BY graph LIMIT ? OFFSET ?
+"""
 _SELECT_PACKED = f"{_WITH_TEXT} WHERE graph > ? ORDER BY graph LIMIT ?"
+
+
+class UndoableChange(NamedTuple):
+    """A change, the generation of its graph's change before it, and what undoes it; None where that was not kept."""
+
+    entry: LogEntry
+    earlier: int | None
+    undo: bytes | None
 
 
 class LogReader:
@@ -168,6 +190,39 @@ class LogReader:
                 detail={"oldest": pruned + 1, "newest": until},
             )
         return found
+
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return ``limit`` changes before the one at ``place`` of ``generation``, the newest first, each with its own place."""
+        place = min(place, self._count(generation)) if place else 0
+        first = max(0, place - limit)
+        within = self._read(_SELECT_WITHIN, (generation, place - first, first)) if place > first else []
+        found = [(first + index, log_entry(row)) for index, row in enumerate(within)][::-1]
+        rows = self._read(_SELECT_BELOW, (generation, limit - len(found) + 1)) if len(found) < limit else []
+        for number, group in groupby(map(log_entry, rows), key=lambda entry: entry.generation):
+            entries = list(group)
+            cut = number == rows[-1][0]  # what stands before those of it that were read is not known
+            count = self._count(number) if cut else len(entries)
+            found += [(count - 1 - index, entry) for index, entry in enumerate(entries)]
+        return found[:limit]
+
+    def _count(self, generation: int) -> int:
+        return int(self._read("SELECT count(*) FROM log WHERE generation = ?", (generation,))[0][0])
+
+    def undoable(self, graph: str, generation: int) -> UndoableChange | None:
+        """Return the change of a graph in a generation, with what undoes it."""
+        return _undoable(self._read(_SELECT_UNDOABLE, (graph, generation)))
+
+    def removal_after(self, graph: str, generation: int) -> UndoableChange | None:
+        """Return the first change after a generation that removed a graph."""
+        return _undoable(self._read(_SELECT_REMOVAL, (graph, generation)))
+
+    def last_removal(self, graph: str, before: int) -> UndoableChange | None:
+        """Return the last change before a generation that removed a graph."""
+        return _undoable(self._read(_SELECT_LAST_REMOVAL, (graph, before)))
+
+    def last_change(self, graph: str, before: int) -> UndoableChange | None:
+        """Return the last change of a graph before a generation; all rows between are looked at: 0.1 s for 100,000."""
+        return _undoable(self._read(_SELECT_LAST_CHANGE, (graph, before)))
 
     def _whole(self, since: int, until: int, limit: int) -> list[LogEntry]:
         rows = self._read(_SELECT_LOG, (since, until, limit + 1))
@@ -285,6 +340,10 @@ def log_entry(row: tuple[Any, ...]) -> LogEntry:
             detail={"generation": row[0]},
         )
     return LogEntry(row[0], row[1], row[2], row[3], row[4], _time(row[5]))
+
+
+def _undoable(rows: Sequence[tuple[Any, ...]]) -> UndoableChange | None:
+    return UndoableChange(log_entry(rows[0]), rows[0][7], rows[0][8]) if rows else None
 
 
 def past(prefix: str) -> str | None:

@@ -124,8 +124,8 @@ class Salvage:
                 (str() | None) as before,
                 (str() | None) as after,
                 str(at),
-                *crc,
-            ) if _is_whole(row.values, at, *crc):
+                *more,
+            ) if _is_whole(row.values, at, *more[:1]):
                 self._graphs[graph].changes.add(_Change(generation, owner, before, after, at))
             case (int(number),) if row.current:
                 self._numbers.append(number)

@@ -31,7 +31,7 @@ from drumlin.kg.sparql.dataset import UNION, Dataset, Visible, choose
 from drumlin.kg.store import querying
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Delta
-from drumlin.kg.store.embedded import engine_folder
+from drumlin.kg.store.embedded import engine_folder, graph_history
 from drumlin.kg.store.embedded.engine import translated
 from drumlin.kg.store.embedded.engine_renewal import SMALLEST, EngineRenewal
 from drumlin.kg.store.embedded.graph_cache import Recent
@@ -261,6 +261,25 @@ class EmbeddedStore:
     def log(self, since: int, limit: int = 1000) -> list[LogEntry]:
         """Return changes of generations greater than ``since``, oldest first, whole generations only; see ``Store.log``."""
         return self._changes.log(since, self.generation, limit)
+
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before a place, the newest first; see ``Store.newest_changes``."""
+        if generation > self.generation:
+            generation, place = self.generation + 1, 0
+        return self._changes.newest_changes(generation, place, limit)
+
+    def read_at(self, graph: str, generation: int) -> StoredGraph | None:
+        """Return what one graph was after a generation; see ``Store.read_at``."""
+        graph_history.check_reach(self._changes, generation, self.generation)
+        return graph_history.content_at(self._changes, graph, self.read(graph), generation)
+
+    def generation_at(self, moment: datetime) -> int:
+        """Return the newest generation that was written at a time or before it; see ``Store.generation_at``."""
+        return graph_history.generation_at(self._changes, moment, self.generation)
+
+    def changes_of(self, graph: str, before: int) -> Iterator[LogEntry]:
+        """Yield the changes of one graph, the newest first; see ``Store.changes_of``."""
+        return graph_history.changes_of(self._changes, graph, self.entry(graph), before)
 
     def keep_log_after(self, needed: Callable[[], int]) -> None:
         """Keep what the log holds beyond the generation that ``needed`` returns, however old it is."""

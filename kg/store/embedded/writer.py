@@ -23,10 +23,12 @@ from drumlin.kg.observed_time import check_clock
 from drumlin.kg.rdf.syntax import text_of
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change, Delta, parted, update_text
+from drumlin.kg.store.embedded.change_log import Undo
 from drumlin.kg.store.embedded.engine_applier import EngineApplier, Pending, room_of
 from drumlin.kg.store.embedded.graph_cache import Recent
 from drumlin.kg.store.embedded.opening import Opened
 from drumlin.kg.store.embedded.retention import Pruning
+from drumlin.kg.store.graph_text import pack_patch
 from drumlin.kg.store.preconditions import check
 from drumlin.kg.store.protocol import GraphEntry, GraphWrite, LogEntry, Written
 from drumlin.kg.threads import ServiceThread, call_safely
@@ -230,7 +232,9 @@ class Writer:
             old = self._old(entry) if entry and content is not None else None
             blank = any(each is not None and each.may_hold_blank_nodes for each in (content, old))
             held = old.lines if old is not None else frozenset()
-            change = Change(write.graph, write.owner, before, after, held, content, blank)
+            undo = pack_patch(old.text, content.text) if old and content else None
+            earlier = entry.generation if entry else None
+            change = Change(write.graph, write.owner, before, after, held, content, blank, undo, earlier)
             asked.changes.append(change)
             asked.results.append(Written(write.graph, change.outcome, after, 0, None if old is None else held))
 
@@ -269,6 +273,7 @@ class Writer:
             self._changes.record(
                 entries,
                 [each.content.packed if each.content else None for each in changes],
+                [Undo(each.earlier, each.undo) for each in changes],
                 settled=self.applier.applied,
             )
             self._bear_witness(last)

@@ -13,12 +13,13 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 
 import msgspec
 import structlog
 
 from drumlin.kg.config.datasources import StoreSettings
-from drumlin.kg.errors import InvalidDocument, StoreUnavailable, TooLarge
+from drumlin.kg.errors import CapabilityMissing, InvalidDocument, StoreUnavailable, TooLarge
 from drumlin.kg.observed_time import check_clock
 from drumlin.kg.rdf.canonical import canonical
 from drumlin.kg.rdf.syntax import Lines, digest, is_iri, text_of
@@ -285,6 +286,42 @@ class RemoteStore:
         cut = found[limit].generation
         whole = [each for each in found if each.generation < cut]
         return whole or [each for each in found if each.generation == cut]
+
+    def newest_changes(self, generation: int, place: int, limit: int) -> list[tuple[int, LogEntry]]:
+        """Return the last changes before a place, the newest first, a few generations at a time."""
+        found: list[tuple[int, LogEntry]] = []
+        end = min(generation, self.generation) + 1
+        while end > 1 and len(found) < limit:
+            begin = max(1, end - _CONTENTS)
+            entries = self._log(range(begin, end))
+            for number, group in groupby(reversed(entries), key=lambda entry: entry.generation):
+                placed = [(index, entry) for index, entry in enumerate(reversed(list(group)))]
+                found += reversed([each for each in placed if (number, each[0]) < (generation, place)])
+            end = begin
+        return found[:limit]
+
+    def read_at(self, graph: str, generation: int) -> StoredGraph | None:
+        """Refuse: the engine keeps what graphs are."""
+        raise self._without_past(f"what {graph} was after generation {generation:,}")
+
+    def generation_at(self, moment: datetime) -> int:
+        """Refuse: the engine keeps what graphs are."""
+        raise self._without_past(f"what there was at {moment.isoformat()}")
+
+    def changes_of(self, graph: str, before: int) -> Iterator[LogEntry]:
+        """Yield the changes of one graph, the newest first: the whole log is read backwards."""
+        end = min(before, self.generation + 1)
+        while end > 1:
+            begin = max(1, end - _CONTENTS)
+            yield from (each for each in reversed(self._log(range(begin, end))) if each.graph == graph)
+            end = begin
+
+    def _without_past(self, asked: str) -> CapabilityMissing:
+        return CapabilityMissing(
+            f"{asked} is not known: {self.engine.name} keeps what graphs are, not what they were",
+            hint="leave at away; the embedded store keeps the past of graphs as long as its change log reaches",
+            detail={"capability": "PAST", "engine": self.engine.name},
+        )
 
     def _log(self, generations: Sequence[int]) -> list[LogEntry]:
         return books.log(querying.rows(self._connection, books.log_query(generations)))
