@@ -52,11 +52,17 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "AppImage",
     "Gateway",
     "Interconnection",
+    "Agent",
+    "Host",
+    "VirtualMachine",
+    "ContainerInstance",
     "Tombstone",
     "Telemetry",
     "Metric",
     "MetricQuery",
     "LogQuery",
+    "TraceQuery",
+    "ProfileQuery",
     "SeriesFile",
     "Datasource",
     "Dashboard",
@@ -77,6 +83,8 @@ ENTITY_CLASSES: Final = CLASSES - {
     "Metric",
     "MetricQuery",
     "LogQuery",
+    "TraceQuery",
+    "ProfileQuery",
     "SeriesFile",
     "Dashboard",
 }
@@ -180,6 +188,9 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "flow",
         "metricPath",
         "metricPort",
+        "platform",
+        "origin",
+        "heartbeatInterval",
     }
 )
 """Properties with one value at most."""
@@ -249,6 +260,8 @@ DATASOURCE_TYPES: Final = frozenset(
         "grafana",
         "influxdb",
         "jaeger",
+        "tempo",
+        "pyroscope",
         "alertmanager",
         "parquet",
     }
