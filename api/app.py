@@ -24,6 +24,7 @@ from drumlin.api.metrics import Metrics
 from drumlin.api.pages.series import SharedSeries
 from drumlin.api.routes import (
     admin,
+    agents,
     alerts,
     audit,
     datasources,
@@ -51,6 +52,7 @@ from drumlin.queries.catalogue import QueryCatalogue
 
 _STRICT = (
     admin,
+    agents,
     audit,
     subgraph,
     subgraphs,
@@ -106,7 +108,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.state.shared_series = SharedSeries()
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
-    others = [each.router for each in (sparql, update, store, operations)]
+    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations))]
     others = [pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]
     _add_head(routers)
