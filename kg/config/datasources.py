@@ -180,8 +180,8 @@ class DatasourceSettings(BaseModel):
         str,
     ] = Field(
         {},
-        description="Grafana, Jaeger, Tempo, Pyroscope: URL template per scope, `logs` for logs; {cluster} {namespace} {kind} {name} {from} {to}"
-        " are replaced, percent-encoded.",
+        description="Grafana, Jaeger, Tempo, Pyroscope: URL template per scope, `logs` for logs; {cluster} {namespace} {kind} {name} {from}"
+        " {to} are replaced, percent-encoded.",
     )
     scrape_interval: Annotated[str, StringConstraints(pattern=r"^(auto|[0-9]+(ms|s|m|h))$")] = Field(
         "auto",
