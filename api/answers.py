@@ -56,7 +56,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /agents/{guid}": _json(400, 404),
     "PUT /agents/{guid}": Answers({200: (JSON,), 201: (JSON,)}, (400, 404, 409, 412, 413, 415, 507)),
     "DELETE /agents/{guid}": _json(400, 404, 409, 412, 507),
-    "POST /agents/{guid}/heartbeat": Answers({204: ()}, (400, 404)),
+    "POST /agents/{guid}/heartbeat": Answers({200: (JSON,), 204: ()}, (400, 404, 413, 415)),
     "POST /v1/logs": Answers({200: (JSON, "application/x-protobuf")}, (400, 404, 409, 412, 413, 415, 507)),
     "POST /v1/metrics": Answers({}, (400,)),
     "POST /v1/traces": Answers({}, (400,)),

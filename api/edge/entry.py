@@ -1,8 +1,8 @@
 """The entry of the service: each request becomes an exchange, passes the guard, and goes to the endpoint that answers it.
 
 ``/livez``, queries to ``/sparql``, plain reads and writes of ``/subgraph/{id}`` and heartbeats are answered here; FastAPI's routing, its
-injection and its thread for a request take 0.5 ms of processor time, more than reading a graph. FastAPI answers everything else, and documents
-all of it.
+injection and its thread for a request take 0.5 ms of processor time, more than reading a graph. FastAPI answers everything else, and
+documents all of it.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class EdgeApplication:
         ):
             exchange.route = path
             return self._sparql
-        if not query and self._heartbeat.takes(method, path):
+        if not query and self._heartbeat.takes(exchange):
             return self._heartbeat
         if path.startswith("/subgraph/") and not query and method in self._subgraph.methods:
             exchange.route = "/subgraph/{id:path}"

@@ -19,12 +19,14 @@ class HeartbeatEndpoint:
         self._heartbeats, self._others = heartbeats, others
 
     @staticmethod
-    def takes(method: str, path: str) -> bool:
-        """Return whether a request is a heartbeat."""
-        return method == "POST" and path.startswith(_BEFORE) and path.endswith(_AFTER)
+    def takes(exchange: Exchange) -> bool:
+        """Return whether a request is a heartbeat of one agent: without a body."""
+        path, sent = exchange.scope["path"], exchange.headers
+        alone = sent.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in sent
+        return exchange.method == "POST" and alone and path.startswith(_BEFORE) and path.endswith(_AFTER)
 
     async def __call__(self, exchange: Exchange) -> Application:
-        """Answer; a body is not read."""
+        """Answer."""
         guid = exchange.scope["path"][len(_BEFORE) : -len(_AFTER)]
         if not self._heartbeats.beat(guid):
             return self._others

@@ -1,4 +1,4 @@
-"""``/agents``: what runs outside Kubernetes, as agents register it, and which of them are alive; ``/v1/logs``: the same from a Collector."""
+"""``/agents``: what runs outside Kubernetes, as agents register it, and who is alive; ``/v1/logs``: the same from a Collector."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
 
 from drumlin.api.access.callers import Caller
 from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http.bodies import body_of
 from drumlin.exporters.agents import otlp
-from drumlin.exporters.agents.registration import MAX_BYTES, check_guid, decode
+from drumlin.exporters.agents.registration import MAX_BYTES, check_guid, decode, decode_relay
 from drumlin.exporters.agents.registry import AgentRecord, Registered
 from drumlin.kg.errors import InvalidDocument, InvalidInput, UnsupportedSyntax
 from drumlin.kg.rdf.jsonld import NAMESPACE
@@ -95,10 +97,22 @@ def remove(service: Service, guid: Guid) -> dict[str, Any]:
     return {"removed": [service.iris.short(each) for each in service.agents.remove(check_guid(guid))]}
 
 
-@router.post("/agents/{guid}/heartbeat", status_code=204, summary="Say that an agent is alive")
-def heartbeat(service: Service, guid: Guid) -> None:
-    """Note the time in memory; nothing is written until the agent falls silent (three intervals) or is heard again (two heartbeats)."""
-    service.agents.beat(check_guid(guid))
+@router.post(
+    "/agents/{guid}/heartbeat",
+    summary="Say that an agent is alive, and agents below it",
+    openapi_extra={"requestBody": {"content": {JSON: {"schema": {"type": "object"}}}}},
+)
+async def heartbeat(request: Request, service: Service, guid: Guid) -> Response:
+    """Note the time in memory; nothing is written until the agent falls silent (three intervals) or is heard again (two heartbeats).
+
+    A body ``{"agents": [GUID, …]}`` says the same of agents below it, at most 10,000: the answer (200) has ``unknown``, those that are not
+    registered or not below it. Without a body the answer is 204.
+    """
+    check_guid(guid)
+    body = await body_of(request, MAX_BYTES)
+    others = decode_relay(body).agents
+    unknown = await run_in_threadpool(service.agents.relay, guid, others)
+    return JSONResponse({"unknown": unknown}) if body else Response(status_code=204)
 
 
 @otlp_router.post(

@@ -8,12 +8,14 @@ heard last, so each has one interval of grace.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 MISSED = 3
 """Intervals without a heartbeat after which an agent is silent."""
+MAX_DEPTH = 32
+"""Agents above an agent, at most."""
 RETURNED = 2
 """Heartbeats after which a silent agent is heard again."""
 
@@ -31,6 +33,7 @@ class _Pulse:
     interval: float
     last: float
     silent: bool
+    parent: str | None = None
     beats: int = 0
     heard: bool = False  # since this process runs
 
@@ -47,19 +50,19 @@ class Heartbeats:
         self._pulses: dict[str, _Pulse] = {}
         self._lock = threading.Lock()  # around what adds and removes; a heartbeat needs none
 
-    def register(self, guid: str, interval: float) -> None:
-        """Take up an agent that has just been heard; one without an interval (0) is never waited for."""
+    def register(self, guid: str, interval: float, parent: str | None = None) -> None:
+        """Take up an agent that has just been heard; one without an interval (0) is never waited for. ``parent`` is the one above."""
         with self._lock:
             if interval:
-                self._pulses[guid] = _Pulse(interval, self._clock(), silent=False, heard=True)
+                self._pulses[guid] = _Pulse(interval, self._clock(), silent=False, parent=parent, heard=True)
             else:
                 self._pulses.pop(guid, None)
 
-    def recall(self, guid: str, interval: float, *, silent: bool) -> None:
+    def recall(self, guid: str, interval: float, parent: str | None = None, *, silent: bool) -> None:
         """Take up an agent of which the graph knows, with one interval of grace; one that is known already stays as it is."""
         with self._lock:
             if interval and guid not in self._pulses:
-                self._pulses[guid] = _Pulse(interval, self._clock() + interval, silent)
+                self._pulses[guid] = _Pulse(interval, self._clock() + interval, silent, parent)
 
     def forget(self, guid: str) -> None:
         """Wait for an agent no longer."""
@@ -76,6 +79,19 @@ class Heartbeats:
             pulse.beats = 1 if now > pulse.deadline else pulse.beats + 1
         pulse.last, pulse.heard = now, True
         return True
+
+    def relay(self, guid: str, others: Iterable[str]) -> list[str]:
+        """Note that agents below ``guid`` are alive, as it says; return those that are not known or not below it."""
+        return [each for each in others if not (self._is_below(each, guid) and self.beat(each))]
+
+    def _is_below(self, guid: str, above: str) -> bool:
+        at: str | None = guid
+        for _ in range(MAX_DEPTH):
+            pulse = self._pulses.get(at or "")
+            at = pulse.parent if pulse else None
+            if at is None or at == above:
+                break
+        return at == above
 
     def ago(self, guid: str) -> float | None:
         """Return how many seconds ago an agent was heard; None when it was not since this process began."""

@@ -149,10 +149,19 @@ def _plain(value: _Value, depth: int) -> Any:
         return _plain_all(value.kvlistValue.values, depth + 1)
     if value.arrayValue is not None:
         return [_plain(each, depth + 1) for each in value.arrayValue.values]
-    for found in (value.stringValue, value.boolValue, value.intValue, value.doubleValue):
+    if value.intValue is not None:  # a number of 64 bits is a text in JSON
+        return _whole(value.intValue)
+    for found in (value.stringValue, value.boolValue, value.doubleValue):
         if found is not None:
             return found
     return None
+
+
+def _whole(value: str | int) -> int:
+    try:
+        return int(value)
+    except ValueError as error:
+        raise InvalidDocument(f"{value[:40] if isinstance(value, str) else value!r} is no whole number") from error
 
 
 def from_protobuf(body: bytes) -> list[CollectorReport]:
@@ -291,7 +300,7 @@ def _number(value: Any) -> float:
 
 
 # -- events → a registration ----------------------------------------------------------------------------------------------
-class Observed(NamedTuple):
+class CollectorRegistration(NamedTuple):
     """What the events of one agent amount to.
 
     ``marks`` are the labels of entities by key, ``above`` the mark of what each is part of by key, ``ended`` the marks of what is gone;
@@ -305,7 +314,7 @@ class Observed(NamedTuple):
     left_out: Mapping[str, int]
 
 
-def observed(report: CollectorReport) -> Observed:
+def observed(report: CollectorReport) -> CollectorRegistration:
     """Turn the events of a report into what is registered; the last event of an entity counts. Raises ``InvalidDocument``."""
     entities: dict[str, EntityRegistration] = {}
     marks: dict[str, tuple[str, ...]] = {}
@@ -344,7 +353,7 @@ def observed(report: CollectorReport) -> Observed:
         msgspec.convert(msgspec.to_builtins(said), AgentRegistration)  # what it holds is as bounded as any registration
     except msgspec.ValidationError as error:
         raise InvalidDocument(f"an entity cannot be registered: {error}") from error
-    return Observed(said, marks, above, tuple(ended), left_out)
+    return CollectorRegistration(said, marks, above, tuple(ended), left_out)
 
 
 def _key(type: str, id: Mapping[str, str]) -> str:

@@ -89,6 +89,22 @@ def decode(body: bytes) -> AgentRegistration:
     return said
 
 
+class Relay(msgspec.Struct, frozen=True):
+    """The body of a heartbeat that an agent sends for others below it, too."""
+
+    agents: Annotated[list[Name], msgspec.Meta(max_length=10_000)] = []
+
+
+def decode_relay(body: bytes) -> Relay:
+    """Read the body of a heartbeat; raises ``InvalidDocument``."""
+    try:
+        return msgspec.json.decode(body or b"{}", type=Relay)
+    except msgspec.DecodeError as error:
+        raise InvalidDocument(
+            f"the heartbeat cannot be read: {error}", hint='send nothing, or {"agents": [GUID, …]}'
+        ) from error
+
+
 def check_guid(guid: str) -> str:
     """Return a GUID; raises ``InvalidIdentifier`` for what is none."""
     if not _GUID.fullmatch(guid):

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from drumlin.exporters.agents.documents import Surrounding, agent_document, entity_documents, site_document
-from drumlin.exporters.agents.heartbeats import Heartbeats, HeartbeatTransition
+from drumlin.exporters.agents.heartbeats import MAX_DEPTH, Heartbeats, HeartbeatTransition
 from drumlin.exporters.agents.registration import AgentRegistration, check_guid
 from drumlin.exporters.jobs import PeriodicJob
 from drumlin.exporters.pipeline.hosting_domain import write_of
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 SITES = "agents"
 """The owner of the graphs of sites: all agents share it."""
-MAX_CHAIN = 32
+MAX_CHAIN = MAX_DEPTH
 """Steps from a thing to its root agent."""
 _PREFIXES = f"PREFIX : <{NAMESPACE}> PREFIX dcterms: <http://purl.org/dc/terms/> "
 _AGENTS = f"""{_PREFIXES} SELECT ?agent ?property ?value WHERE {{
@@ -122,7 +122,7 @@ class AgentRegistry:
             agent = write_of(agent_document(guid, said, around), agent_owner(guid), self._iris)
             gone = self._removals(guid, {each.graph for each in writes.values()})
             found = self._apply(guid, [*self._site(around), agent, *writes.values(), *gone], writes)
-        self.heartbeats.register(guid, said.interval)
+        self.heartbeats.register(guid, said.interval, said.parent)
         return Registered(
             guid,
             agent.graph,
@@ -178,7 +178,7 @@ class AgentRegistry:
         if not above:
             return said
         parents = {row["label"]: row["thing"] for row in self._store.look_up(_MARKED, {"agent": agent})}
-        parents |= {mark: key for key, of_key in marks.items() for mark in of_key}
+        parents |= {mark: each.key for each in said.entities for mark in marks.get(each.key, ())}
         placed = [
             msgspec.structs.replace(each, parent=parents.get(above[each.key])) if each.key in above else each
             for each in said.entities
@@ -351,13 +351,27 @@ class AgentRegistry:
         if self.heartbeats.beat(guid):
             return
         record = self.find(guid)  # registered as a plain graph, or by another process on the same store
-        self.heartbeats.recall(guid, _seconds(record), silent=record.silent)
+        self._take_up(record)
         self.heartbeats.beat(guid)
+
+    def relay(self, guid: str, others: Sequence[str]) -> list[str]:
+        """Note that an agent is alive and that, as it says, ``others`` below it are; return those that are not known or not below it."""
+        self.beat(guid)
+        missing = self.heartbeats.relay(guid, others)
+        for each in missing:  # as ``beat`` does; few, or none
+            if (record := self._agent(each)) is not None:
+                self._take_up(record)
+        return self.heartbeats.relay(guid, missing)
+
+    def _take_up(self, record: AgentRecord) -> None:
+        above = record.said.get("managedBy")
+        parent = self._iris.parse(above).name.name if above else None
+        self.heartbeats.recall(record.guid, _seconds(record), parent, silent=record.silent)
 
     def recall(self) -> None:
         """Take up the agents that the graph knows; called once, at the start."""
         for record in self._records(self._store.look_up(_AGENTS)):
-            self.heartbeats.recall(record.guid, _seconds(record), silent=record.silent)
+            self._take_up(record)
 
     def last_seen(self, record: AgentRecord) -> datetime | None:
         """Return when an agent was heard last, as far as this process or the graph knows."""

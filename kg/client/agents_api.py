@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,8 +18,8 @@ def _json(response: httpx.Response) -> Any:
     return msgspec.json.decode(response.content)
 
 
-def _nothing(_: httpx.Response) -> None:
-    return None
+def _unknown(response: httpx.Response) -> list[str]:
+    return list(_json(response)["unknown"]) if response.content else []
 
 
 def _path(guid: str, more: str = "") -> str:
@@ -61,9 +61,13 @@ def _register_agent(guid: str, registration: Mapping[str, Any]) -> Call[dict[str
     return Call("PUT", _path(guid), _json, headers=headers, content=as_json(registration))
 
 
-def _heartbeat(guid: str) -> Call[None]:
-    """Say that an agent is alive; raises ``ResourceNotFound`` when it is not registered."""
-    return Call("POST", _path(guid, "/heartbeat"), _nothing)
+def _heartbeat(guid: str, below: Sequence[str] = ()) -> Call[list[str]]:
+    """Say that an agent is alive, and those ``below`` it; returns those of them that are not registered or not below it.
+
+    Raises ``ResourceNotFound`` when the agent itself is not registered.
+    """
+    content, headers = (as_json({"agents": list(below)}), {"Content-Type": "application/json"}) if below else (None, {})
+    return Call("POST", _path(guid, "/heartbeat"), _unknown, headers=headers, content=content)
 
 
 def _remove_agent(guid: str) -> Call[list[str]]:
