@@ -65,10 +65,10 @@ def _heartbeats(service: Service) -> list[Row]:
         with socket.create_connection((address.hostname, address.port or 80)) as connection:
             idle = _share(service, lambda: time.sleep(sized(5, 1)))
             busy = _share(service, lambda: _paced(connection))
-            relayed = _share(service, lambda: _relayed(client))
             rest = max(0, HEARTBEATS - AGENTS * SECONDS)
             for first in range(0, rest, AGENTS):
                 _send(connection, min(AGENTS, rest - first))
+        relayed = _share(service, lambda: _relayed(client))
         written = _generation(client) - before
     what = f"{AGENTS:,} agents × 1 heartbeat/s for {SECONDS} s"
     return [
@@ -102,7 +102,9 @@ def _send(connection: socket.socket, count: int) -> None:
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n".encode())
         answer = b""
         while b"\r\n\r\n" not in answer:
-            answer += connection.recv(1 << 16)
+            piece = connection.recv(1 << 16)
+            assert piece, "the service has closed the connection"
+            answer += piece
         assert answer.startswith(b"HTTP/1.1 204"), answer
 
 
