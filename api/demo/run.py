@@ -114,24 +114,26 @@ def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
 
 
 def _agents(show: Demo, directory: Path, port: int, *, once: bool) -> None:
-    with _machine(show, directory) as url:
-        port = listening_address("127.0.0.1", port)
-        with _service(directory, agent_site.settings(url, port), None, port) as client:
-            show.say(
-                "This machine's agent registers it; a second agent has a virtual machine, and a Collector reports a host"
-            )
-            agent_site.register(client)
-            _graph(show, client)
-            show.say("Who manages what, and who is above whom?")
-            if not agent_site.chains(client):
-                show.missing.append("the chain of agents")
-            show.say("An agent that says nothing for three intervals is silent; nothing else was written meanwhile")
-            if not agent_site.fall_silent(client, _until):
-                show.missing.append("the silent agent")
-            if url is not None:
-                _live(show, client, agent_site.HOST)
-            if not once:
-                _keep_serving(client, agent_site.HOST, f"agents -u {client.url}")
+    with (
+        _machine(show, directory) as url,
+        listening_address("127.0.0.1", port) as chosen,
+        _service(directory, agent_site.settings(url, chosen), None, chosen) as client,
+    ):
+        show.say(
+            "This machine's agent registers it; a second agent has a virtual machine, and a Collector reports a host"
+        )
+        agent_site.register(client)
+        _graph(show, client)
+        show.say("Who manages what, and who is above whom?")
+        if not agent_site.chains(client):
+            show.missing.append("the chain of agents")
+        show.say("An agent that says nothing for three intervals is silent; nothing else was written meanwhile")
+        if not agent_site.fall_silent(client, _until):
+            show.missing.append("the silent agent")
+        if url is not None:
+            _live(show, client, agent_site.HOST)
+        if not once:
+            _keep_serving(client, agent_site.HOST, f"agents -u {client.url}")
 
 
 @contextmanager
