@@ -58,8 +58,6 @@ ANSWERS: Mapping[str, Answers] = {
     "DELETE /agents/{guid}": _json(400, 404, 409, 412, 507),
     "POST /agents/{guid}/heartbeat": Answers({200: (JSON,), 204: ()}, (400, 404, 413, 415)),
     "POST /v1/logs": Answers({200: (JSON, "application/x-protobuf")}, (400, 404, 409, 412, 413, 415, 507)),
-    "POST /v1/metrics": Answers({}, (400,)),
-    "POST /v1/traces": Answers({}, (400,)),
     "GET /alerts": _json(400, 404, 502),
     "GET /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (406, 413)),
     "POST /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (400, 403, 406, 413, 415, 500, 504)),

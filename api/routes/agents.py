@@ -198,8 +198,8 @@ def _varint(number: int) -> bytes:
     return bytes(found)
 
 
-@otlp_router.post("/v1/metrics", summary="Say why no metrics are taken")
-@otlp_router.post("/v1/traces", summary="Say why no traces are taken")
+@otlp_router.post("/v1/metrics", include_in_schema=False)
+@otlp_router.post("/v1/traces", include_in_schema=False)
 async def refuse(request: Request) -> None:
     """Refuse samples and spans: they stay with the servers that hold them, and this service knows where that is."""
     signal = request.url.path.rpartition("/")[2]

@@ -57,7 +57,7 @@ def _thing(agent: str, number: int) -> dict[str, object]:
 def _heartbeats(service: Service) -> list[Row]:
     phase("heartbeats")
     with drumlin.connect(service.url) as client:
-        client.register_agent("root", {"name": "root", "interval": 30})
+        client.register_agent("root", {"name": "root", "interval": 3600})
         for number in range(AGENTS):
             client.register_agent(f"beats-{number}", {"name": f"beats-{number}", "interval": 30, "parent": "root"})
         before = _generation(client)

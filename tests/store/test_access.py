@@ -55,6 +55,7 @@ HIDDEN = {
     "GET /doc/{id:path}.html",
     *(f"GET /{name}" for name in ("changes", "about", "docs", "static/{version}/{name}")),
     "OPTIONS /context/v1.jsonld",
+    *(f"POST /v1/{signal}" for signal in ("metrics", "traces")),
 }
 """Routes that no document lists."""
 
