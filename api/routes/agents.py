@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 from drumlin.api.access.callers import Caller
 from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http.bodies import body_of
-from drumlin.exporters.agents import otlp
+from drumlin.exporters.agents import otlp, protobuf
 from drumlin.exporters.agents.registration import MAX_BYTES, check_guid, decode, decode_relay
 from drumlin.exporters.agents.registry import AgentRecord, Registered
 from drumlin.kg.errors import InvalidDocument, InvalidInput, UnsupportedSyntax
@@ -185,17 +185,8 @@ def _export_answer(media_type: str, rejected: int, why: str) -> bytes:
     if not rejected:
         return b""
     message = why.encode()[:1000]
-    inner = b"\x08" + _varint(rejected) + b"\x12" + _varint(len(message)) + message
-    return b"\x0a" + _varint(len(inner)) + inner
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
+    inner = b"\x08" + protobuf.varint(rejected) + b"\x12" + protobuf.varint(len(message)) + message
+    return b"\x0a" + protobuf.varint(len(inner)) + inner
 
 
 @otlp_router.post("/v1/metrics", include_in_schema=False)

@@ -67,6 +67,16 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     raise InvalidDocument("the message has a number of more than 64 bits")
 
 
+def varint(number: int) -> bytes:
+    """Write an unsigned number."""
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
+
 def signed(value: int) -> int:
     """Read an unsigned number of 64 bits as int64."""
     return value - (1 << 64) if value >= 1 << 63 else value

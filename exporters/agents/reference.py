@@ -12,6 +12,7 @@ import platform
 import socket
 import uuid
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ def describe_machine(
         name=f"agent of {machine}",
         platform="bare-metal" if found is None else "docker",
         origin=origin,
-        version="0.1.0",
+        version=version("drumlin"),
         tags=tags or [],
         parent=parent,
         interval=interval,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drumlin.exporters.agents import otlp, reference
 from drumlin.exporters.agents.documents import Surrounding, agent_document, entity_documents
 from drumlin.exporters.agents.heartbeats import Heartbeats, HeartbeatTransition
-from drumlin.exporters.agents.protobuf import MAX_FIELDS, WireReader
+from drumlin.exporters.agents.protobuf import MAX_FIELDS, WireReader, varint
 from drumlin.exporters.agents.registration import MAX_ENTITIES, check_guid, decode
 from drumlin.kg.config.datasources import DatasourceSettings
 from drumlin.kg.config.settings import Settings
@@ -330,11 +330,7 @@ def test_a_message_with_very_many_fields_or_very_deep_values_is_refused() -> Non
         list(WireReader().fields(b"\x08\x01" * (MAX_FIELDS + 1)))
 
     def field(number: int, inner: bytes) -> bytes:
-        length, size = len(inner), b""
-        while length > 0x7F:
-            size += bytes([length & 0x7F | 0x80])
-            length >>= 7
-        return bytes([number << 3 | 2]) + size + bytes([length]) + inner
+        return bytes([number << 3 | 2]) + varint(len(inner)) + inner
 
     value = field(1, b"x")
     for _ in range(20):
