@@ -27,6 +27,7 @@ from drumlin.kg.validation.validate import validate
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 IRIS = Iris("https://kg.example")
+SITE = GOLDEN / "agents" / "site.json"
 GUID = "fdfec62eb21cf0ef0a22c690f40774de"
 SAID: dict[str, Any] = {
     "name": "agent of node-17",
@@ -60,11 +61,12 @@ SAID: dict[str, Any] = {
 
 
 def around(**settings: Any) -> Surrounding:
-    """Return a site with a Prometheus, a Jaeger and a Pyroscope."""
+    """Return a site with two Prometheus, a Jaeger and a Pyroscope."""
     servers = [
         DatasourceSettings.model_validate({"name": f"{kind}-main", "kind": kind, "url": f"http://{kind}"})
         for kind in ("prometheus", "jaeger", "pyroscope")
     ]
+    servers.append(servers[0].model_copy(update={"name": "second"}))
     catalogue = TemplateCatalogue.shipped(frozenset({"node-exporter", "cadvisor", "libvirt"}))
     known = [Datasource.from_settings(each, IRIS, None) for each in servers]
     return Surrounding(Settings(**settings), IRIS, catalogue, known, "edge-lab")
@@ -96,6 +98,11 @@ def test_a_registration_becomes_graphs_that_the_rules_accept() -> None:
     assert found["c"]["partOf"] == found["v"]["id"]
     assert found["h"]["partOf"] == f"{IRIS.root}cluster/edge-lab"
     assert {each["managedBy"] for key, each in found.items() if key} == {found[""]["id"]}
+
+
+def test_a_registration_becomes_the_golden_documents() -> None:
+    """Word for word; after a change that is meant, write the file anew: python -m tests.unit.test_agents."""
+    assert list(documents(SAID).values()) == json.loads(SITE.read_bytes())
 
 
 def test_hosts_machines_and_containers_have_queries_in_their_exporters_words() -> None:
@@ -363,3 +370,8 @@ def test_the_reference_agent_describes_this_machine_and_its_containers(tmp_path:
     (tmp_path / "machine-id").write_text("0123\n")
     assert reference.guid_of_machine(tmp_path / "machine-id") == reference.guid_of_machine(tmp_path / "machine-id")
     assert "0123" not in reference.guid_of_machine(tmp_path / "machine-id")
+
+
+if __name__ == "__main__":
+    SITE.parent.mkdir(exist_ok=True)
+    SITE.write_text(json.dumps(list(documents(SAID).values()), indent=1) + "\n")
