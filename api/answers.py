@@ -52,6 +52,12 @@ _WRITTEN: Mapping[int, tuple[str, ...]] = {200: (*RDF, JSON), 201: (*RDF, JSON),
 _PUT = Answers(_WRITTEN, (400, 406, 409, 412, 413, 415, 428, 507))
 
 ANSWERS: Mapping[str, Answers] = {
+    "GET /agents": _json(400, 404),
+    "GET /agents/{guid}": _json(400, 404),
+    "PUT /agents/{guid}": Answers({200: (JSON,), 201: (JSON,)}, (400, 404, 409, 412, 413, 415, 507)),
+    "DELETE /agents/{guid}": _json(400, 404, 409, 412, 507),
+    "POST /agents/{guid}/heartbeat": Answers({200: (JSON,), 204: ()}, (400, 404, 413, 415)),
+    "POST /v1/logs": Answers({200: (JSON, "application/x-protobuf")}, (400, 404, 409, 412, 413, 415, 507)),
     "GET /alerts": _json(400, 404, 502),
     "GET /compare": _json(400, 404, 410, 501),
     "GET /values": Answers({200: (JSON, ARROW, CSV, NDJSON)}, (406, 413)),
@@ -104,7 +110,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /subgraphs": _json(),
     "POST /subgraphs": Answers({200: (NDJSON,)}, (400, 404, 409, 410, 412, 413, 415, 428, 507)),
 }
-_BINARY = (ARROW, PARQUET, "application/x-tar")
+_BINARY = (ARROW, PARQUET, "application/x-protobuf", "application/x-tar")
 
 
 class Example(msgspec.Struct, forbid_unknown_fields=True):

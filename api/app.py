@@ -27,6 +27,7 @@ from drumlin.api.metrics import Metrics
 from drumlin.api.pages.series import SharedSeries
 from drumlin.api.routes import (
     admin,
+    agents,
     alerts,
     audit,
     compare,
@@ -56,6 +57,7 @@ from drumlin.queries.catalogue import QueryCatalogue
 
 _STRICT = (
     admin,
+    agents,
     audit,
     subgraph,
     subgraphs,
@@ -120,7 +122,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     )
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
-    others = [each.router for each in (sparql, update, store, operations)]
+    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations))]
     # An issuer adds parameters of its own to the address that it sends a browser back to.
     others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]

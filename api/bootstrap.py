@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ from drumlin.api.access.tokens import TokenFile
 from drumlin.api.exporting import Candidate, Exporting
 from drumlin.api.http.bulkheads import Bulkheads
 from drumlin.api.statistics import Counting
+from drumlin.exporters.agents.heartbeats import Heartbeats
+from drumlin.exporters.agents.registry import AgentRegistry, AgentWatch
 from drumlin.exporters.backfill import Backfill
 from drumlin.exporters.kubectl.files import Files
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
@@ -92,6 +95,8 @@ class Services:
     parsers: Parsers = field(kw_only=True)
     validation: ValidationPool = field(kw_only=True)
     counting: Counting = field(kw_only=True)
+    agents: AgentRegistry = field(kw_only=True)
+    agent_watch: AgentWatch = field(kw_only=True)
     ending: threading.Event = field(kw_only=True, default_factory=threading.Event)  # set once it is to end
     bulkheads: Bulkheads = field(kw_only=True, default_factory=Bulkheads)
     exporting: tuple[Exporting, ...] = field(default=())
@@ -107,6 +112,7 @@ class Services:
         if self.files:
             self.files.stop(timeout=None)  # not in the middle of a file
         self.feed.stop()
+        self.agent_watch.stop()
         for backfill in self.backfills:
             backfill.stop()
         for each in self.exporting:
@@ -209,6 +215,9 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
     graphs = NamedGraphs(store, iris, subgraphs, max_bytes=settings.document_bytes, parsers=parsers)
     exporting = tuple(_exporting(settings, store, catalogue, datasources, source))
     followed.update((each.cluster, each) for each in exporting)
+    agents = AgentRegistry(
+        store, settings, iris, catalogue, datasources, clock=now, heartbeats=Heartbeats(time.monotonic)
+    )
     parts = Services(
         settings,
         iris,
@@ -237,6 +246,8 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         parsers=parsers,
         validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
         counting=Counting(store, iris.root),
+        agents=agents,
+        agent_watch=AgentWatch(agents),
         backfills=tuple(
             Backfill(each, store, archive, settings.of_cluster(each.cluster), iris, datasources, now)
             for each in exporting
@@ -254,6 +265,8 @@ def _start_jobs(parts: Services) -> None:
     """Begin what writes by itself: exporters, backfills, retention, and the search for pods' own metrics."""
     for each in (*parts.exporting, *parts.backfills):
         each.start()
+    parts.agents.recall()
+    parts.agent_watch.start()
     if parts.retention:
         parts.retention.start()
     if parts.own_metrics:

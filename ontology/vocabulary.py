@@ -55,11 +55,17 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "AppImage",
     "Gateway",
     "Interconnection",
+    "Agent",
+    "Host",
+    "VirtualMachine",
+    "ContainerInstance",
     "Tombstone",
     "Telemetry",
     "Metric",
     "MetricQuery",
     "LogQuery",
+    "TraceQuery",
+    "ProfileQuery",
     "SeriesFile",
     "Datasource",
     "Dashboard",
@@ -82,6 +88,8 @@ ENTITY_CLASSES: Final = CLASSES - {
     "Metric",
     "MetricQuery",
     "LogQuery",
+    "TraceQuery",
+    "ProfileQuery",
     "SeriesFile",
     "Dashboard",
 }
@@ -186,6 +194,9 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "metricPath",
         "metricPort",
         "boundRole",
+        "platform",
+        "origin",
+        "heartbeatInterval",
     }
 )
 """Properties with one value at most."""
@@ -262,6 +273,8 @@ DATASOURCE_TYPES: Final = frozenset(
         "grafana",
         "influxdb",
         "jaeger",
+        "tempo",
+        "pyroscope",
         "alertmanager",
         "parquet",
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumlin.kg.graphs.owners import USER
+from drumlin.kg.graphs.owners import USER, agent_owner
 
 
 class Role(StrEnum):
@@ -43,11 +43,16 @@ class Caller:
     @property
     def default_owner(self) -> str:
         """The owner of a write that names none."""
-        return self.owners[0] if self.owners else USER
+        return self.owns[0]
+
+    @property
+    def owns(self) -> tuple[str, ...]:
+        """The owners that it writes as: an exporter's sources, an agent itself, else users."""
+        return (agent_owner(self.guid),) if self.guid is not None else self.owners or (USER,)
 
     def may_own(self, owner: str) -> bool:
         """Return whether this caller may write as ``owner``: an exporter as its own sources, an admin as anybody."""
-        return self.role is Role.admin or owner in (self.owners or (USER,))
+        return self.role is Role.admin or owner in self.owns
 
 
 ANYBODY = Caller(ANONYMOUS, Role.admin)

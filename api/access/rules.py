@@ -15,7 +15,9 @@ from starlette.routing import compile_path
 from drumlin.api.access.callers import Caller, Role
 from drumlin.kg.model.iris import CONTEXT_PATH
 
-_OF_AGENTS = "/subgraph/agent/"  # the graph of an agent; its GUID follows
+_OF_AGENTS = ("/subgraph/agent/{}", "/agents/{}", "/agents/{}/heartbeat")
+"""What is an agent's own, by its GUID."""
+_OF_ANY_AGENT = frozenset({"/v1/logs", "/v1/metrics", "/v1/traces"})  # a Collector's own: the GUID is that of its token
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,9 @@ class Rule:
             return True
         if caller.role not in self.roles:
             return False
-        return caller.role is not Role.agent or path == f"{_OF_AGENTS}{caller.guid}"
+        if caller.role is not Role.agent or path in _OF_ANY_AGENT:
+            return True
+        return any(path == each.format(caller.guid) for each in _OF_AGENTS)
 
 
 _READERS = frozenset(Role) - {Role.agent}
@@ -42,6 +46,8 @@ _WRITE = Rule(frozenset({Role.writer, Role.admin}), changes=True)
 _EXPORT = Rule(frozenset({Role.writer, Role.admin, Role.exporter}), changes=True)
 _READ_OWN = Rule(frozenset(Role))
 _WRITE_OWN = Rule(_EXPORT.roles | {Role.agent}, changes=True)
+_REGISTER = Rule(frozenset({Role.admin, Role.agent}), changes=True)
+_HEARTBEAT = Rule(frozenset({Role.admin, Role.agent}))  # it changes nothing
 _INSPECT = Rule(frozenset({Role.admin}))
 _OPERATE = Rule(frozenset({Role.admin}), changes=True)
 
@@ -124,6 +130,14 @@ ROUTES: Mapping[str, Rule] = {
     "POST /forecasts": _WRITE,
     "DELETE /forecasts": _WRITE,
     "GET /forecasts/points": _READ,
+    "GET /agents": _READ,
+    "GET /agents/{guid}": _READ_OWN,
+    "PUT /agents/{guid}": _REGISTER,
+    "DELETE /agents/{guid}": _REGISTER,
+    "POST /agents/{guid}/heartbeat": _HEARTBEAT,
+    "POST /v1/logs": _REGISTER,
+    "POST /v1/metrics": _HEARTBEAT,  # these two only explain what to do instead
+    "POST /v1/traces": _HEARTBEAT,
     "GET /ns": _READ,
     "GET /ns/{part}": _READ,
     "GET /profiles": _READ,

@@ -11,7 +11,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from drumlin.api.cli import following, operations, query_cli, search_cli, store_cli, telemetry_cli, token_cli, updates
+from drumlin.api.cli import (
+    agent_cli,
+    following,
+    operations,
+    query_cli,
+    search_cli,
+    store_cli,
+    telemetry_cli,
+    token_cli,
+    updates,
+)
 from drumlin.api.cli.options import Command, with_token
 from drumlin.kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable, StoreFull, WrongUsage
 
@@ -89,7 +99,8 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.", min=0, max=65535)] = 8080,
     days: Annotated[int, typer.Option(help="Days of generated history.", min=1, max=60)] = 14,
     system: Annotated[
-        Literal["edge", "kuscia"], typer.Option(help="An edge cluster, or a Kuscia network of two domains.")
+        Literal["edge", "kuscia", "agents"],
+        typer.Option(help="An edge cluster, a Kuscia network of two domains, or agents outside Kubernetes."),
     ] = "edge",
 ) -> None:
     """Show the whole path on a sample cluster: graph → SPARQL → PromQL → series, with a real Prometheus where there is one."""
@@ -133,6 +144,8 @@ for command in (
     operations.repair,
     operations.optimize,
     updates.update,
+    agent_cli.agents,
+    agent_cli.agent,
     search_cli.search,
     search_cli.events,
     version,

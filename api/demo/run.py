@@ -26,7 +26,7 @@ import drumlin
 from drumlin.api.bootstrap import assemble, now
 from drumlin.api.cli.output import emit_table
 from drumlin.api.cli.serving import listening_address, run_server
-from drumlin.api.demo import history, kuscia_network, prometheus, sample
+from drumlin.api.demo import agent_site, history, kuscia_network, prometheus, sample
 from drumlin.exporters.kubectl.dump import DumpSource
 from drumlin.exporters.kubernetes.kinds import KINDS
 from drumlin.kg.client import Client
@@ -60,7 +60,7 @@ class Demo:
         out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]", soft_wrap=True)
 
 
-System = Literal["edge", "kuscia"]
+System = Literal["edge", "kuscia", "agents"]
 
 
 def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
@@ -69,7 +69,7 @@ def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
     show = Demo(days)
     directory = Path(tempfile.mkdtemp(prefix="drumlin-demo-"))
     try:
-        (_kuscia if system == "kuscia" else _edge)(show, directory, port, once=once)
+        {"edge": _edge, "kuscia": _kuscia, "agents": _agents}[system](show, directory, port, once=once)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for each in show.missing:
@@ -111,6 +111,45 @@ def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
                     kuscia_network.FAILED,
                     f"query why-failed -p work={kuscia_network.FAILED}",
                 )
+
+
+def _agents(show: Demo, directory: Path, port: int, *, once: bool) -> None:
+    with (
+        _machine(show, directory) as url,
+        listening_address("127.0.0.1", port) as chosen,
+        _service(directory, agent_site.settings(url, chosen), None, chosen) as client,
+    ):
+        show.say(
+            "This machine's agent registers it; a second agent has a virtual machine, and a Collector reports a host"
+        )
+        agent_site.register(client)
+        _graph(show, client)
+        show.say("Who manages what, and who is above whom?")
+        if not agent_site.chains(client):
+            show.missing.append("the chain of agents")
+        show.say("An agent that says nothing for three intervals is silent; nothing else was written meanwhile")
+        if not agent_site.fall_silent(client, _until):
+            show.missing.append("the silent agent")
+        if url is not None:
+            _live(show, client, agent_site.HOST)
+        if not once:
+            _keep_serving(client, agent_site.HOST, f"agents -u {client.url}")
+
+
+@contextmanager
+def _machine(show: Demo, directory: Path) -> Iterator[str | None]:
+    """Start a real Prometheus that scrapes a real node-exporter; yield its address."""
+    if not prometheus.find_binary("prometheus"):
+        show.missing.append("series, since Prometheus is not installed: apt-get install prometheus")
+        yield None
+        return
+    home = directory / "prometheus"
+    home.mkdir()
+    with (
+        _node_exporter(show, home) as targets,
+        prometheus.start_prometheus(home, targets=targets, scrape_interval=LIVE_SCRAPE) as server,
+    ):
+        yield server.url
 
 
 @contextmanager
@@ -168,8 +207,8 @@ def _sample_service(show: Demo, directory: Path, url: str | None, port: int) -> 
 
 
 @contextmanager
-def _service(directory: Path, settings: Settings, source: DumpSource, port: int) -> Iterator[Client]:
-    """Load a dump into a fresh store and serve it; yield a client."""
+def _service(directory: Path, settings: Settings, source: DumpSource | None, port: int) -> Iterator[Client]:
+    """Load a dump, where there is one, into a fresh store and serve it; yield a client."""
     parts = assemble(settings, directory=directory / "store", source=source)
     stop = threading.Event()
     server = threading.Thread(target=run_server, args=(parts, "127.0.0.1", port, stop), name="http")
@@ -256,19 +295,18 @@ def _series(show: Demo, client: Client, *, fetch: bool) -> None:
     emit_table(table.column_names, [tuple(row.values()) for row in table.slice(0, 5).to_pylist()])
     if not len(series) or min(series.coverage.values()) < 0.9:
         show.missing.append(f"the history of {WORKLOAD} is incomplete")
-    _live(show, client)
+    _live(show, client, f"{sample.CLUSTER}/-/node/{sample.THIS_MACHINE}")
 
 
-def _live(show: Demo, client: Client) -> None:
+def _live(show: Demo, client: Client, machine: str) -> None:
     """Show the machine's own CPU, as node-exporter measures it now."""
     if any("node-exporter" in each for each in show.missing):
         return
-    node = f"{sample.CLUSTER}/-/node/{sample.THIS_MACHINE}"
     found: list[float] = []
 
     def measured() -> bool:
         try:
-            series = client.history(node, "mem_usage", last="30s", step="1s", gaps="drop")
+            series = client.history(machine, "mem_usage", last="30s", step="1s", gaps="drop")
         except DrumlinError:
             return False  # not scraped yet; the deadline decides
         found.extend(series.to_arrow()["y"].to_pylist())

@@ -1,8 +1,8 @@
 """The entry of the service: each request becomes an exchange, passes the guard, and goes to the endpoint that answers it.
 
-``/livez``, queries to ``/sparql`` and plain reads and writes of ``/subgraph/{id}`` are answered here; FastAPI's routing, its injection
-and its thread for a request take 0.5 ms of processor time, more than reading a graph. FastAPI answers everything else, and documents
-all of it.
+``/livez``, queries to ``/sparql``, plain reads and writes of ``/subgraph/{id}`` and heartbeats are answered here; FastAPI's routing, its
+injection and its thread for a request take 0.5 ms of processor time, more than reading a graph. FastAPI answers everything else, and
+documents all of it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from drumlin.api.access.authentication import LOOK
 from drumlin.api.bootstrap import Services
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.exchange import Exchange
+from drumlin.api.edge.heartbeat import HeartbeatEndpoint
 from drumlin.api.edge.request_guard import PUBLIC, RequestGuard
 from drumlin.api.edge.slow_clients import SlowClientGuard
 from drumlin.api.edge.sparql import SparqlEndpoint
@@ -81,6 +82,7 @@ class EdgeApplication:
         self._alive = Whole(msgspec.json.encode(operations.alive(parts.settings)), media_type="application/json")
         self._sparql = SparqlEndpoint(parts, parts.asking, metrics) if parts.asking else None
         self._subgraph = SubgraphEndpoint(parts)
+        self._heartbeat = HeartbeatEndpoint(parts.agents.heartbeats, app)
         self._issuers = bool(parts.settings.issuer)
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
@@ -232,6 +234,8 @@ class EdgeApplication:
         ):
             exchange.route = path
             return self._sparql
+        if not query and self._heartbeat.takes(exchange):
+            return self._heartbeat
         if path.startswith("/subgraph/") and not query and method in self._subgraph.methods:
             exchange.route = "/subgraph/{id:path}"
             return self._subgraph

@@ -27,7 +27,7 @@ def owner_of(service: Services, scope: Scope) -> str:
     owner = from_headers(named) if named else caller.default_owner
     if not caller.may_own(owner):
         raise Forbidden(
-            f"{caller.name} ({caller.role}) writes as {', '.join(caller.owners or (USER,))}, never as {owner[:64]}",
+            f"{caller.name} ({caller.role}) writes as {', '.join(caller.owns)}, never as {owner[:64]}",
             hint=f"leave {HEADER} out; an operator binds an exporter: drumlin token create NAME --role exporter --source OWNER",
             detail={"identity": caller.name, "role": caller.role.value, "needs": ["exporter", "admin"]},
         )

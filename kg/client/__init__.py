@@ -18,6 +18,7 @@ import httpx
 
 from drumlin.kg.client import workloads
 from drumlin.kg.client.admin_api import Operating
+from drumlin.kg.client.agents_api import AgentOperations
 from drumlin.kg.client.bearer import Bearer
 from drumlin.kg.client.calls import Call, Moment
 from drumlin.kg.client.endpoint import Awaiting, Blocking
@@ -82,7 +83,7 @@ def _address(text: str) -> httpx.URL:
         raise wrong from None
 
 
-class _ClientOperations(EventsOperations, QueryOperations, Updating, Operating):
+class _ClientOperations(EventsOperations, QueryOperations, AgentOperations, Updating, Operating):
     """What both clients do."""
 
 

@@ -22,7 +22,9 @@ from pydantic import (
     model_validator,
 )
 
-DatasourceKind = Literal["prometheus", "loki", "grafana", "influxdb", "jaeger", "alertmanager", "parquet"]
+DatasourceKind = Literal[
+    "prometheus", "loki", "grafana", "influxdb", "jaeger", "tempo", "pyroscope", "alertmanager", "parquet"
+]
 ProfileName = Literal[
     "kube-prometheus-stack",
     "kube-prometheus",
@@ -173,10 +175,13 @@ class DatasourceSettings(BaseModel):
         "all",
         description="Loki: which pods' logs it holds; injected = pods with the fluentd-sidecar-injector annotation.",
     )
-    dashboards: dict[Literal["workload", "node", "namespace", "domain", "cluster", "logs"], str] = Field(
+    dashboards: dict[
+        Literal["workload", "node", "namespace", "domain", "cluster", "logs", "virtualmachine", "containerinstance"],
+        str,
+    ] = Field(
         {},
-        description="Grafana: URL template per scope, `logs` for logs; {cluster} {namespace} {kind} {name} {from} {to} are replaced,"
-        " percent-encoded.",
+        description="Grafana, Jaeger, Tempo, Pyroscope: URL template per scope, `logs` for logs; {cluster} {namespace} {kind} {name} {from}"
+        " {to} are replaced, percent-encoded.",
     )
     scrape_interval: Annotated[str, StringConstraints(pattern=r"^(auto|[0-9]+(ms|s|m|h))$")] = Field(
         "auto",

@@ -22,6 +22,11 @@ _OWNER = re.compile(r"[^\x00-\x1f\x7f]{1,200}")
 _AS_IT_IS = "!#$&'()*+,/:;=?@[]"  # all else of an owner's name, which may be any text, is percent-encoded in a header
 
 
+def agent_owner(guid: str) -> str:
+    """Return the owner of what an agent writes."""
+    return f"agent:{guid}"
+
+
 def is_hosting(owner: str) -> bool:
     """Return whether an owner is one of hosting graphs: Drumlin itself, or a follower."""
     return owner == HOSTING or owner.startswith(f"{HOSTING}:")

@@ -11,9 +11,9 @@ from drumlin.kg.telemetry.datasources import Datasource
 _LONGEST_ARGUMENT = 100_000  # bytes; Linux allows 131,072 for one
 
 
-def command(datasource: Datasource, path: str, form: Mapping[str, str]) -> str:
-    """Write a POST of ``form`` to a datasource's path: quoted for a POSIX shell, with long queries on standard input."""
-    parts = ["curl", "-sS", "--fail-with-body", *_headers(datasource)]
+def command(datasource: Datasource, path: str, form: Mapping[str, str], *, get: bool = False) -> str:
+    """Write a POST (or GET) of ``form`` to a datasource's path: quoted for a POSIX shell, with long queries on standard input."""
+    parts = ["curl", "-sS", "--fail-with-body", *(["-G"] if get else []), *_headers(datasource)]
     stdin = ""
     for name, value in form.items():
         if len(value.encode()) > _LONGEST_ARGUMENT:

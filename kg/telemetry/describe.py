@@ -13,14 +13,29 @@ from typing import Any, Literal
 
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
-from drumlin.kg.telemetry import binding, dialects, links, logql, promql
+from drumlin.kg.telemetry import binding, dialects, links, logql, promql, signals
 from drumlin.kg.telemetry.binding import Place
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.quoting import any_of, literally
 from drumlin.kg.telemetry.routes import Route
 from drumlin.kg.telemetry.templates import Template, TemplateCatalogue
 
-Scope = Literal["Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute"]
+Scope = Literal[
+    "Workload",
+    "Pod",
+    "Node",
+    "Namespace",
+    "Domain",
+    "Cluster",
+    "Group",
+    "DomainRoute",
+    "VirtualMachine",
+    "ContainerInstance",
+]
+"""What templates are for. A host is asked for as a node is: both by their name in node-exporter's series."""
+
+MACHINES = frozenset({"VirtualMachine", "ContainerInstance"})
+"""Scopes whose series bear the name of the entity."""
 
 DEFAULT_WINDOW = timedelta(minutes=5)
 """Rate window of a stored query, unless four scrapes take longer."""
@@ -71,6 +86,7 @@ class Subject:
     def values(self) -> dict[str, str]:
         """What fills the holes of a template."""
         found = {"namespace": self.namespace, "pods": self.pods, "node": self.name if self.scope == "Node" else None}
+        found |= {"machine": self.name} if self.scope in MACHINES else {}
         found |= {"nodes": any_of(self.nodes)} if self.nodes else {}
         found |= self.route.values if self.route else {}
         return {hole: value for hole, value in found.items() if value is not None}
@@ -118,7 +134,11 @@ def describe(
     subject: Subject, catalogue: TemplateCatalogue, datasources: Sequence[Datasource], iris: Iris
 ) -> list[NodeDocument]:
     """Return the Telemetry documents of an entity, one per signal; nothing for a signal that no datasource holds."""
-    found = [_metrics(subject, catalogue, datasources, iris), _logs(subject, datasources, iris)]
+    found = [
+        _metrics(subject, catalogue, datasources, iris),
+        _logs(subject, datasources, iris),
+        *(_of_service(subject, signal, datasources, iris) for signal in signals.KINDS),
+    ]
     return [telemetry for telemetry in found if telemetry]
 
 
@@ -223,6 +243,25 @@ def _logs(subject: Subject, datasources: Sequence[Datasource], iris: Iris) -> No
     ranked = binding.preferred(holders, "loki", _home(subject, iris))
     found: dict[str, Any] = {"id": iri, "type": "Telemetry", "signal": "logs", "distribution": _marked(streams, ranked)}
     return found | ({"dashboard": dashboards} if dashboards else {})
+
+
+def _of_service(subject: Subject, signal: str, datasources: Sequence[Datasource], iris: Iris) -> NodeDocument | None:
+    """Describe the traces or profiles of a service."""
+    holders = [each for each in datasources if each.kind in signals.KINDS[signal]]
+    if not holders or subject.scope not in signals.SCOPES:
+        return None
+    iri = Iris.telemetry(subject.iri, signal)
+    queries: list[NodeDocument] = [
+        {
+            "id": Iris.at(iri, each.name),
+            "type": signals.CLASSES[signal],
+            "query": signals.query(each.kind, subject.name),
+            "accessService": each.iri,
+        }
+        for each in holders
+    ]
+    ranked = binding.preferred(holders, signals.KINDS[signal][0], _home(subject, iris))
+    return {"id": iri, "type": "Telemetry", "signal": signal, "distribution": _marked(queries, ranked)}
 
 
 def _matchers(subject: Subject, datasource: Datasource) -> tuple[promql.Matcher, ...]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Generic, NamedTuple, TypeVar
 
 from drumlin.kg import cancellation
-from drumlin.kg.errors import SourceUnavailable
+from drumlin.kg.errors import InvalidInput, SourceUnavailable
 from drumlin.kg.telemetry import cache
 from drumlin.kg.telemetry.arrow import pa
 from drumlin.kg.telemetry.cache import DAY, SETTLED, DayCache
@@ -97,6 +97,11 @@ class DatasourceClients:
             self._known.clear()
 
     def _begun(self, datasource: Datasource) -> tuple[Client, ThreadPoolExecutor]:
+        if datasource.kind not in _KINDS and datasource.kind != "parquet":
+            raise InvalidInput(
+                f"{datasource.name} is a {datasource.kind}, which has no series",
+                hint="resolve it instead, and open the links of the answer: GET /resolve",
+            )
         client: Client = (
             Parquet(datasource)
             if datasource.kind == "parquet"

@@ -94,6 +94,9 @@ _SCOPES: Mapping[str, Scope] = {
     "Cluster": "Cluster",
     "Namespace": "Namespace",
     "DomainRoute": "DomainRoute",
+    "Host": "Node",
+    "VirtualMachine": "VirtualMachine",
+    "ContainerInstance": "ContainerInstance",
     **dict.fromkeys(("Workflow", "Task", "Party", "Serving"), "Group"),
     **dict.fromkeys(WORKLOAD_KINDS, "Workload"),
 }
@@ -180,7 +183,7 @@ class TelemetryGraph:
             what = next((kind for kind in kinds if kind != "Tombstone"), kinds[0])
             raise ResourceNotFound(
                 f"{self._iris.short(iri)} is a {what}, which has no telemetry",
-                hint="workloads, pods, namespaces, nodes, domains, their routes and clusters have",
+                hint="workloads, pods, namespaces, nodes, hosts, virtual machines, containers, domains, their routes and clusters have",
             )
         named = self._iris.parse(iri).name
         cluster, namespace = (named.name if _SCOPES[kind] == "Cluster" else None), None

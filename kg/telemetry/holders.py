@@ -7,7 +7,7 @@ from itertools import chain
 
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.model.iris import Iris
-from drumlin.kg.telemetry import binding, dialects
+from drumlin.kg.telemetry import binding, dialects, signals
 from drumlin.kg.telemetry.binding import Place
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.graph import Entity, TelemetryGraph
@@ -71,6 +71,25 @@ class DatasourceSelector:
             f"no datasource holds the logs of {self._iris.short(entity.iri)}: no logging sidecar is injected into its pods",
             hint="annotate its pods with fluentd-sidecar-injector.h3poteto.dev/injection, or name another datasource",
         )
+
+    def of_signal(self, entity: Entity, signal: str, wanted: str | None, inventory: Inventory) -> Datasource:
+        """Return the datasource that holds the traces or profiles of a service."""
+        if entity.scope not in signals.SCOPES:
+            raise ResourceNotFound(
+                f"{self._iris.short(entity.iri)} is a {entity.kind}, which has no {signal}",
+                hint="ask for a workload's or a container's",
+            )
+        kinds = signals.KINDS[signal]
+        failure: ResourceNotFound | None = None
+        for kind in kinds:
+            try:
+                return self.candidates(entity, kind, wanted, inventory)[0]
+            except ResourceNotFound as error:
+                failure = failure or error
+        raise ResourceNotFound(
+            f"no datasource holds the {signal} of {self._iris.short(entity.iri)}",
+            hint=f'add [[datasource]] with name, url and kind = "{kinds[0]}" to drumlin.toml',
+        ) from failure
 
     def candidates(
         self, entity: Entity, kind: str, wanted: str | None, inventory: Inventory, *, by_hand: bool = False

@@ -1,4 +1,7 @@
-"""Links from an entity to the pages that show it: a Grafana's dashboards, a Jaeger's traces. Pure; every value is percent-encoded."""
+"""Links from an entity to what shows it: a Grafana's dashboards, traces of a Jaeger or Tempo, profiles of a Pyroscope.
+
+Pure; every value is percent-encoded.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote as percent_encoded
 
+from drumlin.kg.telemetry import signals
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.series import Window
 
@@ -15,8 +19,13 @@ if TYPE_CHECKING:
     from drumlin.kg.telemetry.graph import Entity
     from drumlin.kg.telemetry.resolution import Resolution
 
-_HOLE = re.compile(r"\{(cluster|namespace|kind|name|from|to)\}")
-_TRACES = "/search?service={name}&start={from}000&end={to}000"
+_HOLE = re.compile(r"\{(cluster|namespace|kind|name|from|to|from_s|to_s)\}")
+_SERVICES: Mapping[str, str] = {
+    "jaeger": "/search?service={name}&start={from}000&end={to}000",
+    "tempo": "/api/search?q=%7B%20resource.service.name%20%3D%20%22{name}%22%20%7D&start={from_s}&end={to_s}",
+    "pyroscope": "/?query=process_cpu%3Acpu%3Ananoseconds%3Acpu%3Ananoseconds%7Bservice_name%3D%22{name}%22%7D&from={from}&until={to}",
+}
+"""Kind → where it is searched for a service. Tempo has no page of its own: the link is to its API, unless `dashboards` name one."""
 LOGS = "logs"
 """The scope of a dashboard that shows an entity's logs."""
 _STORED = {"from": "now-1d", "to": "now"}  # in the graph, where no window is known; what Grafana understands
@@ -51,7 +60,8 @@ def added(resolution: Resolution, entity: Entity, pages: Sequence[Datasource], w
 
 def links(entity: Shown, datasources: Iterable[Datasource], window: Window) -> dict[str, str]:
     """Return, by datasource, the pages that show an entity in a window."""
-    span = {"from": _milliseconds(window.start.timestamp()), "to": _milliseconds(window.end.timestamp())}
+    start, end = window.start.timestamp(), window.end.timestamp()
+    span = {"from": _milliseconds(start), "to": _milliseconds(end), "from_s": str(int(start)), "to_s": str(int(end))}
     found: dict[str, str] = {}
     for each in datasources:
         if url := _template(entity, each):
@@ -63,8 +73,8 @@ def _template(entity: Shown, datasource: Datasource) -> str | None:
     url = datasource.dashboards.get(entity.scope.lower())
     if datasource.kind == "grafana" and url:
         return url if "{from}" in url else f"{url}{'&' if '?' in url else '?'}from={{from}}&to={{to}}"
-    if datasource.kind == "jaeger" and entity.scope == "Workload":
-        return url or datasource.url + _TRACES
+    if datasource.kind in _SERVICES and entity.scope in signals.SCOPES:
+        return url or datasource.url + _SERVICES[datasource.kind]
     return None
 
 

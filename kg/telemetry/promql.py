@@ -41,7 +41,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _GROUPING = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
-_EQUALITY = frozenset({"namespace", "node", "remote"})  # holes that stand after = or !=
+_EQUALITY = frozenset({"namespace", "node", "remote", "machine"})  # holes that stand after = or !=
 _PATTERN = frozenset({"pods", "clusters"})  # holes that stand after =~ or !~
 WINDOW_HOLE, LOOKBACK_HOLE = "{{window}}", "{{lookback}}"
 _DURATIONS = frozenset({WINDOW_HOLE[2:-2], LOOKBACK_HOLE[2:-2]})  # holes that stand inside [ ]
@@ -62,6 +62,7 @@ _SAMPLE = {
     "namespace": '"n"',
     "node": '"n"',
     "remote": '"n"',
+    "machine": '"n"',
     "pods": '"p"',
     "clusters": '"p"',
     _SECONDS: "300",

@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
 from drumlin.kg.errors import DrumlinError
-from drumlin.kg.telemetry import curl, dialects, logql
+from drumlin.kg.telemetry import curl, dialects, logql, signals
 from drumlin.kg.telemetry.asking import MAX_PODS, QueryPart, QueryTemplate
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.durations import iso_duration, parse_duration
@@ -20,9 +20,11 @@ from drumlin.kg.telemetry.quoting import any_of
 from drumlin.kg.telemetry.series import MAX_POINTS, Grid, Window
 from drumlin.kg.telemetry.templates import Template
 
-SelectorKind = Literal["exact", "pattern", "mixed", "node", "namespace", "all", "nodes", "namespaces", "stored"]
+SelectorKind = Literal[
+    "exact", "pattern", "mixed", "node", "namespace", "all", "nodes", "namespaces", "stored", "machine", "service"
+]
 """What picks the series: the names of the pods that ran, the pattern of pods' names, one after the other (``intervals``), the node's or
-namespace's name, nothing (all nodes), a domain's nodes or namespaces, a stored query."""
+namespace's name, nothing (all nodes), a domain's nodes or namespaces, a stored query, the machine's name, the service's name."""
 
 CUSTOM = "promql"
 """Name of the metric that a caller's own PromQL makes."""
@@ -262,6 +264,31 @@ def log_resolution(
         fetchable=server.access is not None,
         warnings=warnings,
         intervals=(Interval(how, window.start.astimezone(UTC), window.end.astimezone(UTC)),),
+    )
+
+
+def service_resolution(entity: Entity, signal: str, server: Datasource, window: Window) -> Resolution:
+    """Put a query for the traces or profiles of a service."""
+    sent = signals.request(server.kind, entity.name, window)
+    start, end = window.start.astimezone(UTC), window.end.astimezone(UTC)
+    return Resolution(
+        entity=entity.iri,
+        metric=signal,
+        unit="1",
+        quantity="",
+        metric_type="",
+        datasource=server.name,
+        datasource_iri=server.iri,
+        endpoint=server.url + sent.path,
+        query=signals.query(server.kind, entity.name),
+        start=start,
+        end=end,
+        step=timedelta(0),
+        pods=(),
+        selector="service",
+        curl=curl.command(server, sent.path, sent.form, get=True),
+        fetchable=False,
+        intervals=(Interval("service", start, end),),
     )
 
 

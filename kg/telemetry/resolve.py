@@ -29,17 +29,19 @@ from drumlin.kg.telemetry import (
     host_network,
     links,
     logql,
+    machines,
     promql,
     renaming,
     routes,
     scraped,
+    signals,
     units,
 )
 from drumlin.kg.telemetry.asking import LOOKBACK, MAX_PODS, PodRun, QueryTemplate, Span, union
 from drumlin.kg.telemetry.binding import Place, Share
 from drumlin.kg.telemetry.current import Current, can_be_asked_together
 from drumlin.kg.telemetry.datasources import DEFAULT_SCRAPE_INTERVAL, Datasource, LearntDatasources
-from drumlin.kg.telemetry.describe import Subject, pod_names
+from drumlin.kg.telemetry.describe import MACHINES, Subject, pod_names
 from drumlin.kg.telemetry.doubles import Doubles
 from drumlin.kg.telemetry.fetch.prometheus import Described
 from drumlin.kg.telemetry.freshness import Freshness, always_fresh, warnings_of
@@ -58,6 +60,7 @@ from drumlin.kg.telemetry.resolution import (
     iso,
     log_resolution,
     metric_resolution,
+    service_resolution,
     step_warnings,
 )
 from drumlin.kg.telemetry.series import (
@@ -85,7 +88,7 @@ _WIDER = timedelta(
 class _Chosen:
     """Which pods are asked for: their runs, or a regular expression of names; how they were found and what to know about it.
 
-    ``unknown`` are spans for which the runs are not known in full.
+    ``unknown`` are spans for which the runs are not known in full; ``limits`` tell the entity from others of its name.
     """
 
     pattern: str | None
@@ -93,6 +96,7 @@ class _Chosen:
     how: SelectorKind
     warnings: tuple[str, ...] = ()
     unknown: tuple[Span, ...] = ()
+    limits: tuple[promql.Matcher, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +258,7 @@ class Resolver:
         self._iris = iris
         self._holders = DatasourceSelector(self._graph, iris, datasources)
         self._configured = tuple(datasources)
-        self._pages = [each for each in self._configured if each.kind in ("grafana", "jaeger")]
+        self._pages = [each for each in self._configured if each.kind in ("grafana", "jaeger", "tempo", "pyroscope")]
         self._catalogue = catalogue or TemplateCatalogue.shipped()
         self._intervals = intervals
         self._doubles = Doubles() if intervals else None
@@ -420,6 +424,8 @@ class Resolver:
         return self._merged[1]
 
     def _resolve(self, read: _Read, catalogue: TemplateCatalogue, entity: str, metric: str, wish: _Wish) -> Resolution:
+        if metric in signals.KINDS and wish.query is None:
+            return self._resolve_signal(read, entity, metric, wish)
         if group := GroupName.read(self._iris, entity):
             return self._resolve_group(read, group, catalogue, metric, wish)
         found, custom = read.entity(entity), wish.query is not None
@@ -438,7 +444,7 @@ class Resolver:
         if server.kind == "parquet":  # its series are found by the id of the entity
             pods = replace(pods, unknown=())
         asked, values, place, pods = self._located(read, catalogue, found, template, server, pods, custom=custom)
-        limits = self._limits(found, None if custom else template, server, place)
+        limits = (*self._limits(found, None if custom else template, server, place), *pods.limits)
         if not custom:
             server = self._looked_for_doubles(asked, server, limits, grid)
         writer = _QueryWriter(
@@ -514,6 +520,9 @@ class Resolver:
                 template, values = _of_share(part, entity.name, template, catalogue, server)
             pods = replace(pods, how=_SHARES[part.kind], warnings=_left_out(part))
             return template, values, Place(part.clusters, entity.name), pods
+        if entity.scope in MACHINES:
+            limits, warnings = machines.told_apart(self._graph.ask, self._iris, entity.iri, entity.name)
+            return template, values, place, replace(pods, warnings=warnings, limits=limits)
         if entity.scope == "DomainRoute":
             route, alike = routes.read(self._graph.ask, self._iris, entity.iri)
             routes.check(server, route)
@@ -679,6 +688,12 @@ class Resolver:
         warnings = (*step_warnings(template, step, span, server), *stale)
         return metric_resolution(found, _in_unit(template, conversion), server, question, grid, "exact", warnings)
 
+    def _resolve_signal(self, read: _Read, entity: str, signal: str, wish: _Wish) -> Resolution:
+        """Resolve the traces or profiles of a service."""
+        found = read.entity(entity)
+        server = self._holders.of_signal(found, signal, wish.datasource, read.inventory)
+        return links.added(service_resolution(found, signal, server, wish.window), found, self._pages, wish.window)
+
     def resolve_logs(
         self, entity: str, window: Window, *, datasource: str | None = None, containing: str | None = None
     ) -> Resolution:
@@ -766,6 +781,8 @@ class Resolver:
             return _Chosen(None, None, "node")
         if entity.scope in ("Domain", "Cluster", "DomainRoute"):
             return _Chosen(None, None, "all")
+        if entity.scope in MACHINES:
+            return _Chosen(None, None, "machine")
         if entity.scope == "Namespace":
             return _Chosen(".+", None, "namespace")
         if entity.scope == "Pod":
@@ -960,6 +977,8 @@ def _limits(
         return (promql.Matcher(of_node, "=", entity.name),)
     if entity.scope == "Cluster" and bound:
         return ()
+    if entity.scope in MACHINES:
+        return (promql.Matcher(machines.LABELS[entity.scope], "=", entity.name),)
     if entity.namespace is None:
         raise InvalidInput(
             f"a {entity.kind} cannot limit a query of your own", hint="ask for a workload, a pod or a node"

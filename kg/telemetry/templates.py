@@ -229,6 +229,7 @@ _HOLES: Mapping[str, frozenset[str]] = {
     "Node": frozenset({"node"}),
     **dict.fromkeys(("Cluster", "Domain"), frozenset[str]()),
     "DomainRoute": frozenset({"remote", "clusters"}),
+    **dict.fromkeys(("VirtualMachine", "ContainerInstance"), frozenset({"machine"})),
 }
 """What an entity of a scope fills, beside the window."""
 

@@ -34,6 +34,7 @@ BENCHES = {
     "endurance": Bench(
         "memory, files and threads between 200,000 and 800,000 writes of mixed load; a number is how many (800,000)", 60
     ),
+    "agents": Bench("heartbeats of 1,000 agents, and 10,000 things that are registered", 10),
     "access": Bench("what tokens and the audit log cost", 10),
     "events": Bench("what 200 subscribers of the change feed cost the writers", 20),
 }

@@ -74,17 +74,23 @@ ASKED: dict[str, list[dict[str, str]]] = {
 
 KUSCIA = {"domain-board", "grants-of", "job-dag", "lineage", "who-may-read", "why-failed"}
 """Questions about a network of domains, answered in test_kuscia_run.py from what its run is known to be."""
-OTHERWISE = {
-    "alerts",
-    "runs",
-    "runs-on-node",
-    "runs-of-workload",
-    "requests-on-node",
-    "classes",
-    "what-is",
-    "why-failing",
-    "restarts",
-} | KUSCIA
+AGENTS = {"agents-of", "agents-by-tag", "managed-by", "silent-agents"}
+"""Questions about what agents register, answered in tests/store/test_agents.py."""
+OTHERWISE = (
+    {
+        "alerts",
+        "runs",
+        "runs-on-node",
+        "runs-of-workload",
+        "requests-on-node",
+        "classes",
+        "what-is",
+        "why-failing",
+        "restarts",
+    }
+    | KUSCIA
+    | AGENTS
+)
 """Questions that are answered from something else than the manifests of one moment."""
 
 pytestmark = pytest.mark.skipif(

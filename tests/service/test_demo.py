@@ -44,6 +44,18 @@ def test_make_demo_once() -> None:
     assert "every step gave real results" in done.stdout
 
 
+def test_the_demo_of_agents() -> None:
+    """This machine with the series of its node-exporter, the chain of agents, and one that falls silent and comes back."""
+    _needs_prometheus()
+    command = [sys.executable, "-m", "drumlin.api.cli.main", "demo", "--system", "agents", "--once", "--port", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"hypervisor-agent +kvm +eu/lab/rack-3 +this-machine-agent", done.stdout)
+    assert re.search(r"agent/hypervisor-agent +agent of the hypervisor", done.stdout)
+    assert "And live, from this machine's node-exporter" in done.stdout
+    assert "CANARY" not in done.stdout
+
+
 def test_the_demo_of_a_kuscia_network() -> None:
     """Two domains: their board, the figures of both routes from a real Prometheus, and the cause of a failed job."""
     _needs_prometheus()

@@ -55,6 +55,7 @@ HIDDEN = {
     "GET /doc/{id:path}.html",
     *(f"GET /{name}" for name in ("changes", "about", "docs", "static/{version}/{name}")),
     "OPTIONS /context/v1.jsonld",
+    *(f"POST /v1/{signal}" for signal in ("metrics", "traces")),
 }
 """Routes that no document lists."""
 
@@ -191,6 +192,8 @@ def test_every_route_is_open_to_its_roles_and_closed_to_the_others(shared: Acces
             assert status < 300, route
         elif role is None:
             assert (status, answer.headers["WWW-Authenticate"]) == (401, 'Bearer realm="drumlin"'), route
+        elif role is Role.agent and route.startswith("POST /v1/"):  # an agent's own, whichever it is
+            assert status in (415, 422), route
         elif role not in rule.roles or role is Role.agent:  # whose address is another agent's
             assert status == 403, route
             assert 'error="insufficient_scope"' in answer.headers["WWW-Authenticate"]
@@ -203,6 +206,79 @@ def test_every_route_is_open_to_its_roles_and_closed_to_the_others(shared: Acces
             assert status not in (401, 403), (route, answer.text)
     if role is None or role in (Role.reader, Role.peer, Role.agent):
         assert shared.parts.store.generation == before
+
+
+HOST = {"name": "a", "entities": [{"key": "h", "type": "Host", "name": "node-17"}]}
+OTLP = {"resourceLogs": [{"scopeLogs": [{"logRecords": [{"eventName": "entity.state", "attributes": [
+    {"key": "entity.type", "value": {"stringValue": "host"}},
+    {"key": "entity.id", "value": {"kvlistValue": {"values": [{"key": "host.name", "value": {"stringValue": "node-18"}}]}}},
+]}]}]}]}  # fmt: skip
+
+
+def test_an_agents_token_registers_its_own_guid_end_to_end(access: Access) -> None:
+    """Registration, heartbeats, OTLP and reading are its own; any other GUID is 403; what it wrote is its own for others too."""
+    made = access.one("PUT", "/agents/g-1", Role.agent, json=HOST)
+    assert (made.status_code, made.json()["entities"]) == (
+        201,
+        [{"key": "h", "id": "local/-/host/node-17", "outcome": "created"}],
+    )
+    assert access.one("PUT", "/agents/g-1", Role.agent, json=HOST).json()["outcome"] == "unchanged"
+    generation = access.parts.store.generation
+    assert access.one("POST", "/agents/g-1/heartbeat", Role.agent).status_code == 204
+    assert access.parts.store.generation == generation
+    for method, path in (
+        ("PUT", "/agents/g-2"),
+        ("POST", "/agents/g-2/heartbeat"),
+        ("GET", "/agents/g-2"),
+        ("DELETE", "/agents/g-2"),
+        ("GET", "/agents"),
+    ):
+        assert access.one(method, path, Role.agent, json=HOST).status_code == 403, path
+    own = access.one("GET", "/agents/g-1", Role.agent).json()
+    assert [each["id"] for each in own["entities"]] == ["local/-/host/node-17"]
+    taken = access.one("POST", "/v1/logs", Role.agent, json=OTLP)
+    assert (taken.status_code, taken.json()) == (200, {})
+    assert len(access.one("GET", "/agents/g-1", Role.agent).json()["entities"]) == 2
+    for signal in ("metrics", "traces"):
+        refused = access.one("POST", f"/v1/{signal}", Role.agent, json={})
+        assert (refused.status_code, refused.json()["detail"]) == (422, f"{signal} are not kept here")
+    assert (
+        access.one("POST", "/v1/logs", Role.agent, content=b"", headers={"Content-Type": "text/plain"}).status_code
+        == 415
+    )
+    stolen = access.one("PUT", "/agents/thief", Role.admin, json=HOST)
+    assert (stolen.status_code, list(stolen.json()["keys"])) == (409, ["h"])
+    assert access.one("PUT", "/subgraph/local/-/host/node-17", Role.writer, json={}).status_code in (409, 422)
+    assert access.one("GET", "/subgraph/agent/g-1", Role.agent).headers["X-Drumlin-Owner"] == "agent:g-1"
+    gone = access.one("DELETE", "/agents/g-1", Role.agent).json()["removed"]
+    assert sorted(gone) == ["agent/g-1", "local/-/host/node-17", "local/-/host/node-18"]
+
+
+def test_agents_are_listed_in_pages_and_bad_questions_are_refused(access: Access) -> None:
+    """Filters, pages, the chain above a thing; a stranger's heartbeat is 404."""
+    for guid in ("p-1", "p-2", "p-3"):
+        access.one(
+            "PUT",
+            f"/agents/{guid}",
+            Role.admin,
+            json={"name": guid, "tags": ["page/x"], "parent": None if guid == "p-1" else "p-1"},
+        )
+    first = access.one("GET", "/agents?tag=page&limit=2", Role.reader).json()
+    rest = access.one("GET", f"/agents?tag=page&limit=2&after={first['next']}", Role.reader).json()
+    assert ([each["guid"] for each in first["items"]], [each["guid"] for each in rest["items"]], rest["next"]) == (
+        ["p-1", "p-2"],
+        ["p-3"],
+        None,
+    )
+    above = access.one("GET", "/agents?managing=agent/p-3", Role.reader).json()
+    assert [each["guid"] for each in above["items"]] == ["p-3", "p-1"]
+    assert access.one("GET", "/agents?managing=agent/p-3&tag=page", Role.reader).status_code == 422
+    assert access.one("GET", "/agents?colour=red", Role.reader).status_code == 422
+    relayed = access.one("POST", "/agents/p-1/heartbeat", Role.admin, json={"agents": ["p-2", "p-3", "nobody"]})
+    assert (relayed.status_code, relayed.json()) == (200, {"unknown": ["nobody"]})
+    assert access.one("POST", "/agents/p-1/heartbeat", Role.admin, json={"agents": "p-2"}).status_code == 422
+    assert access.one("POST", "/agents/stranger/heartbeat", Role.admin).status_code == 404
+    assert access.one("PUT", "/agents/a%20b", Role.admin, json=HOST).status_code in (400, 422)
 
 
 @pytest.mark.parametrize("role", [None, Role.reader, Role.peer, Role.agent])

@@ -92,7 +92,7 @@ def test_what_is_read_is_what_the_processor_reads(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["one-value.pass", "telemetry-logs.pass", "run-order.pass", "metric-query.pass", "forecast-file.pass"]
+    "name", ["one-value.pass", "telemetry-content.pass", "run-order.pass", "metric-query.pass", "forecast-file.pass"]
 )
 def test_the_usual_document_needs_no_processor(name: str) -> None:
     """Documents in the form in which they are served are read here, whether they are written tightly or for people."""

@@ -166,6 +166,8 @@ UNSHOWN = {
     "maxUnavailable",
     "parquet",
     "profiles",
+    "pyroscope",
+    "tempo",
     "traces",
 }
 """Abstract, or in no recording, template or document of an example."""

@@ -34,9 +34,12 @@ HOLES = {
     "Domain": {},
     "DomainRoute": {"remote": "bob_gw__example", "clusters": "alice-to-bob-http"},
     "Cluster": {},
+    "VirtualMachine": {"machine": "vm-3"},
+    "ContainerInstance": {"machine": "redis-1"},
 }
 EXPORTERS = {
     "cadvisor", "node-exporter", "kepler", "kepler-0.9", "kube-state-metrics", "dcgm", "kubelet-volumes", "envoy", "ss", "kuscia", "loki",
+    "libvirt",
 }  # fmt: skip
 
 

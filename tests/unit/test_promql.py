@@ -34,11 +34,11 @@ def _render(query: str, values: dict[str, str] | None = None, **more: object) ->
 @given(namespace=TEXT, node=TEXT, pods=st.lists(TEXT, max_size=4))
 def test_every_template_renders_to_promql_whatever_the_values(namespace: str, node: str, pods: list[str]) -> None:
     """Each shipped template parses with any text as name, and its matchers hold exactly that text."""
-    values = {"namespace": namespace, "node": node, "pods": any_of(pods)}
+    values = {"namespace": namespace, "node": node, "machine": node, "pods": any_of(pods)}
     for template in TemplateCatalogue.shipped().templates:
         query = promql.render(template.query, values, window=WINDOW, datasource=_datasource(), matchers=())
         found = {(each.operator, each.value) for selector in promql.selectors(query) for each in selector.matchers}
-        for hole, operator in (("namespace", "="), ("node", "="), ("pods", "=~")):
+        for hole, operator in (("namespace", "="), ("node", "="), ("machine", "="), ("pods", "=~")):
             if f"{{{{{hole}}}}}" in template.query:
                 assert (operator, values[hole]) in found
 

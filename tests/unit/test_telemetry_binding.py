@@ -362,7 +362,7 @@ def test_no_rendered_selector_lacks_a_matcher(clusters: list[str], domain: str, 
     """Every selector of every shipped template has all matchers, whatever the names are."""
     server = _datasource(matchers={"own": holes, "fixed": fixed.replace("{", "(")})
     wanted = binding.matchers(server, Place(tuple(clusters), domain))
-    values = {"namespace": "n", "node": "o", "pods": "p"}
+    values = {"namespace": "n", "node": "o", "pods": "p", "machine": "m"}
     for template in TemplateCatalogue.shipped().templates:
         query = dialects.write(
             template,

@@ -116,13 +116,13 @@ def test_documents_are_canonical_as_they_are() -> None:
 
 
 def test_every_scope_has_every_quantity() -> None:
-    """Seven metrics at each of four scopes, a pod's being its workload's; units are UCUM and the same at each scope."""
+    """Seven metrics at each of four scopes, a pod's being its workload's, five of a container outside Kubernetes; units are UCUM and the same at each scope."""
     metrics = {
         scope: {each.metric: each.unit for each in CATALOGUE.for_scope(scope)}
         for scope in ("Workload", "Node", "Domain", "Cluster")
     }
 
-    assert len(CATALOGUE.templates) == 28
+    assert len(CATALOGUE.templates) == 4 * 7 + 5
     assert metrics["Workload"] == metrics["Node"] == metrics["Domain"] == metrics["Cluster"]
     assert metrics["Node"] == {
         "cpu_usage": "{cpu}",

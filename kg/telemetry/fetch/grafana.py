@@ -21,6 +21,8 @@ KINDS: Mapping[str, DatasourceKind] = {
     "loki": "loki",
     "influxdb": "influxdb",
     "jaeger": "jaeger",
+    "tempo": "tempo",
+    "grafana-pyroscope-datasource": "pyroscope",
 }
 """Grafana's type → what it is here; other types are not imported."""
 
