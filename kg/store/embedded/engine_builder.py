@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -29,11 +30,15 @@ _SPARE = 64 << 20  # bytes of disk that a build leaves to those who write meanwh
 
 
 class BuildOutcome(msgspec.Struct, frozen=True):
-    """What came of it: the bytes that the graphs ``need``, the ``generation`` that a built engine holds (None: none), or the error."""
+    """What came of it: the bytes that the graphs ``need``, the ``generation`` that a built engine holds (None: none), or the error.
+
+    ``processor`` is the time that it took of one, in seconds.
+    """
 
     needed: int = 0
     generation: int | None = None
     error: str = ""
+    processor: float = 0.0
 
 
 def build_when_outgrown(folder: Path, path: Path, size: int) -> BuildOutcome:
@@ -84,7 +89,7 @@ def main() -> None:
     except DrumlinError as error:
         outcome = BuildOutcome(error=str(error))
     with channel:
-        channel.sendall(msgspec.json.encode(outcome))
+        channel.sendall(msgspec.json.encode(msgspec.structs.replace(outcome, processor=time.process_time())))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ the log, then, for some milliseconds, while it does not; then the new one takes 
 that fails, or is killed, is removed. What reads the old one goes on, and its files are removed afterwards.
 
 When: the tables are looked at every few seconds. From ``SMALL`` bytes on, the process compares them with what the graphs need; when
-that is not much less, not again before they are twice as large. After a build the next one waits for ``REST`` times as long.
+that is not much less, not again before they are twice as large. After a build the next one waits for ``REST`` times its processor time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SMALLEST = 1 << 20
 EVERY = 5.0
 """Seconds between two looks at the tables."""
 REST = 20
-"""How many times as long as a build takes, or a look at the graphs, there is none after it: a twentieth of a processor at most."""
+"""For how many times the processor time of a build, or of a look at the graphs, there is none after it: a twentieth of a processor."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
 _BUILDER = "drumlin.kg.store.embedded.engine_builder"
 _LOOK = 1.0  # seconds between two looks whether a builder is to be ended
@@ -104,7 +104,8 @@ class EngineRenewal:
             finally:
                 self._applier.building_from = None
             now, seconds = self._bytes(), time.monotonic() - began
-            self._large, self._not_before = max(SMALL, 2 * now), began + seconds * (REST + 1)
+            self._large = max(SMALL, 2 * now)
+            self._not_before = max(self._not_before, time.monotonic() + REST * outcome.processor)
             if outcome.generation is None:
                 return False
             self.renewed += 1
