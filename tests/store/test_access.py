@@ -63,12 +63,12 @@ HIDDEN = {
 """Routes that no document lists."""
 OPEN = {
     "GET /static/{version}/{name}": 404,
-    "GET /signin/with/{number}": 404,
+    "GET /signin/with/{number}": 422,
     "GET /signin/callback": 404,
     "POST /signin": 401,
     "POST /signout": 303,
 }
-"""What everybody gets from public routes that answer something else than a success here: no such file or issuer, no token, signed out."""
+"""What everybody gets from public routes that answer something else than a success here: no such file, number or issuer, no token, signed out."""
 
 
 class Access:
