@@ -21,6 +21,7 @@ from drumlin.api.statistics import Counting
 from drumlin.exporters.backfill import Backfill
 from drumlin.exporters.kubectl.files import Files
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+from drumlin.exporters.observed_calls import ObservedCalls
 from drumlin.exporters.own_metrics import OwnMetrics
 from drumlin.exporters.pipeline.hosting_domain import ensure
 from drumlin.exporters.pipeline.pipeline import Pipeline
@@ -46,6 +47,7 @@ from drumlin.kg.store.query_workers.client import QueryExecutor
 from drumlin.kg.store.query_workers.supervisor import Readers
 from drumlin.kg.telemetry.alerts import Alerts
 from drumlin.kg.telemetry.cache import DayCache
+from drumlin.kg.telemetry.calls import MESHES, CallReader
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.guarding import OwnerLabels
 from drumlin.kg.telemetry.history import History
@@ -98,6 +100,7 @@ class Services:
     asking: QueryExecutor | None = field(default=None)
     retention: Retention | None = field(default=None)
     own_metrics: OwnMetrics | None = field(default=None)
+    observed_calls: ObservedCalls | None = field(default=None)
     backfills: tuple[Backfill, ...] = field(default=())
     files: Files | None = field(default=None)
     audit: AccessLog | None = field(default=None)
@@ -113,8 +116,9 @@ class Services:
             each.stop()
         if self.retention:
             self.retention.stop()
-        if self.own_metrics:
-            self.own_metrics.stop()
+        for job in (self.own_metrics, self.observed_calls):
+            if job:
+                job.stop()
         self.bulkheads.close()
         self.workers.close()
         self.search.index.close()
@@ -229,6 +233,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
             archive,
         ),
         _own_metrics(settings, store, datasources),
+        _observed_calls(settings, store, datasources, catalogue, exporting),
         values=Values(resolver, history.clients, clock=now),
         alerts=Alerts(store, iris, datasources),
         search=Search(index),
@@ -251,13 +256,14 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
 
 
 def _start_jobs(parts: Services) -> None:
-    """Begin what writes by itself: exporters, backfills, retention, and the search for pods' own metrics."""
+    """Begin what writes by itself: exporters, backfills, retention, the search for pods' own metrics and for calls."""
     for each in (*parts.exporting, *parts.backfills):
         each.start()
     if parts.retention:
         parts.retention.start()
-    if parts.own_metrics:
-        parts.own_metrics.start()
+    for job in (parts.own_metrics, parts.observed_calls):
+        if job:
+            job.start()
 
 
 def is_writable(store: Store) -> bool:
@@ -313,6 +319,22 @@ def _own_metrics(
         return None
     iris = Iris(settings.base)
     return OwnMetrics(store, iris, Discovery(store, iris, datasources, settings.own_metrics), now)
+
+
+def _observed_calls(
+    settings: Settings,
+    store: EmbeddedStore | RemoteStore,
+    datasources: Sequence[Datasource],
+    catalogue: TemplateCatalogue,
+    exporting: Sequence[Exporting],
+) -> ObservedCalls | None:
+    """Read calls where an exporter counts them and a Prometheus can be asked for them."""
+    counting = not MESHES.keys().isdisjoint(settings.exporters) or "kuscia" in settings.exporters
+    if not counting or not any(each.kind == "prometheus" and each.access for each in datasources):
+        return None
+    iris = Iris(settings.base)
+    reader = CallReader(store, iris, datasources, settings.exporters)
+    return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.ready for each in exporting))
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> QueryExecutor:

@@ -52,6 +52,9 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "AppImage",
     "Gateway",
     "Interconnection",
+    "Function",
+    "Invocation",
+    "External",
     "Tombstone",
     "Telemetry",
     "Metric",
@@ -180,6 +183,10 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "flow",
         "metricPath",
         "metricPort",
+        "caller",
+        "callee",
+        "route",
+        "firstSeen",
     }
 )
 """Properties with one value at most."""
@@ -209,6 +216,9 @@ PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "matcher",
     "partyRole",
     "port",
+    "implementedBy",
+    "trigger",
+    "scalingLimit",
 }
 """All properties of the namespace; those of other vocabularies (dcterms, dcat, prov, foaf) are not closed."""
 

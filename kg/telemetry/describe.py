@@ -20,7 +20,7 @@ from drumlin.kg.telemetry.quoting import any_of, literally
 from drumlin.kg.telemetry.routes import Route
 from drumlin.kg.telemetry.templates import Template, TemplateCatalogue
 
-Scope = Literal["Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute"]
+Scope = Literal["Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute", "Invocation", "Function"]
 
 DEFAULT_WINDOW = timedelta(minutes=5)
 """Rate window of a stored query, unless four scrapes take longer."""
@@ -50,7 +50,7 @@ class Subject:
     ``cpu_limited`` False: no container has a CPU limit, so there is no utilisation. ``host_network``: its traffic is the
     node's. ``logs_injected``: a logging sidecar is injected into its pods. ``place``: where it is, when that is more than its cluster.
     ``nodes``: the nodes that a domain's metrics are summed over; None: all that a datasource holds of its place. ``route``: what names the
-    series of a route between domains.
+    series of a route between domains. ``matchers``: what else every selector of its metrics has.
     """
 
     iri: str
@@ -66,6 +66,7 @@ class Subject:
     place: Place | None = None
     nodes: tuple[str, ...] | None = None
     route: Route | None = None
+    matchers: tuple[promql.Matcher, ...] = ()
 
     @property
     def values(self) -> dict[str, str]:
@@ -73,6 +74,8 @@ class Subject:
         found = {"namespace": self.namespace, "pods": self.pods, "node": self.name if self.scope == "Node" else None}
         found |= {"nodes": any_of(self.nodes)} if self.nodes else {}
         found |= self.route.values if self.route else {}
+        if self.scope == "Function":
+            found |= {"function": self.name, "qualified": f"{self.name}.{self.namespace}"}
         return {hole: value for hole, value in found.items() if value is not None}
 
     def lacks(self, metric: str) -> str | None:
@@ -226,7 +229,7 @@ def _logs(subject: Subject, datasources: Sequence[Datasource], iris: Iris) -> No
 
 
 def _matchers(subject: Subject, datasource: Datasource) -> tuple[promql.Matcher, ...]:
-    return binding.matchers(datasource, subject.place or Place((subject.cluster,)))
+    return (*binding.matchers(datasource, subject.place or Place((subject.cluster,))), *subject.matchers)
 
 
 def _dashboard(subject: Subject, datasource: Datasource, *, logs: bool = False) -> NodeDocument | None:

@@ -41,7 +41,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _GROUPING = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
-_EQUALITY = frozenset({"namespace", "node", "remote"})  # holes that stand after = or !=
+_EQUALITY = frozenset({"namespace", "node", "remote", "function", "qualified"})  # holes that stand after = or !=
 _PATTERN = frozenset({"pods", "clusters"})  # holes that stand after =~ or !~
 WINDOW_HOLE, LOOKBACK_HOLE = "{{window}}", "{{lookback}}"
 _DURATIONS = frozenset({WINDOW_HOLE[2:-2], LOOKBACK_HOLE[2:-2]})  # holes that stand inside [ ]
@@ -59,11 +59,8 @@ _ONCE = "once"
 _RANGES = (_RANGE, _SAME_RANGE, _WINDOW, _SAME_WINDOW, _BEFORE)
 _OWN = frozenset({*_DURATIONS, *_RANGES, _SECONDS, _PER_STEP, _SHARE})
 _SAMPLE = {
-    "namespace": '"n"',
-    "node": '"n"',
-    "remote": '"n"',
-    "pods": '"p"',
-    "clusters": '"p"',
+    **dict.fromkeys(_EQUALITY, '"n"'),
+    **dict.fromkeys(_PATTERN, '"p"'),
     _SECONDS: "300",
     _PER_STEP: "300",
     _SHARE: " * 2",

@@ -23,6 +23,7 @@ from drumlin.kg.store.run_archive import RunArchive
 from drumlin.kg.telemetry import (
     Choice,
     binding,
+    calls,
     conversions,
     dialects,
     group_queries,
@@ -457,6 +458,9 @@ class Resolver:
         named = wish.datasource
         if template.exporter == scraped.EXPORTER and named is None:
             named = self._own_holder(entity, metric)
+        if entity.scope == "Invocation" and named is None:  # the server that it was observed in
+            held = self._graph.metric_datasources(entity.iri)
+            named = next((each.iri for each in self._configured if each.iri in held), None)
         server = self._holders.of_metric(entity, template, named, read.inventory)
         if wish.query is not None and server.kind != "prometheus":
             raise InvalidInput(f"datasource {server.name} speaks no PromQL", hint="name a prometheus datasource")
@@ -490,6 +494,8 @@ class Resolver:
     ) -> tuple[promql.Matcher, ...]:
         """Return what every selector must have; None is the template of a caller's own query."""
         limits = binding.matchers(server, place)
+        if entity.scope == "Invocation":
+            limits = (*limits, *calls.read_matchers(self._graph.matchers(entity.iri)))
         if template is None or entity.scope != "Namespace" or template.quantity != "network":
             return limits
         return (*limits, *host_network.left_out(self._graph, entity, server))
@@ -515,7 +521,7 @@ class Resolver:
             pods = replace(pods, how=_SHARES[part.kind], warnings=_left_out(part))
             return template, values, Place(part.clusters, entity.name), pods
         if entity.scope == "DomainRoute":
-            route, alike = routes.read(self._graph.ask, self._iris, entity.iri)
+            route, alike = routes.read(self._graph.ask, self._iris, entity.route or entity.iri)
             routes.check(server, route)
             pods = replace(pods, warnings=_same_host(template, alike))
             return template, route.values, replace(place, domain=route.source), pods
@@ -764,7 +770,7 @@ class Resolver:
         start, end = window.start - reach, window.end
         if entity.scope == "Node":
             return _Chosen(None, None, "node")
-        if entity.scope in ("Domain", "Cluster", "DomainRoute"):
+        if entity.scope in ("Domain", "Cluster", "DomainRoute", "Invocation", "Function"):
             return _Chosen(None, None, "all")
         if entity.scope == "Namespace":
             return _Chosen(".+", None, "namespace")
@@ -958,9 +964,9 @@ def _limits(
     """Return the matchers that limit any selector to an entity beside the ``bound`` ones, in this server's label names."""
     if entity.scope == "Node" and (of_node := renaming.label_of_node(server)):
         return (promql.Matcher(of_node, "=", entity.name),)
-    if entity.scope == "Cluster" and bound:
+    if (entity.scope == "Cluster" and bound) or entity.scope == "Invocation":
         return ()
-    if entity.namespace is None:
+    if entity.namespace is None or entity.scope == "Function":
         raise InvalidInput(
             f"a {entity.kind} cannot limit a query of your own", hint="ask for a workload, a pod or a node"
         )

@@ -229,6 +229,8 @@ _HOLES: Mapping[str, frozenset[str]] = {
     "Node": frozenset({"node"}),
     **dict.fromkeys(("Cluster", "Domain"), frozenset[str]()),
     "DomainRoute": frozenset({"remote", "clusters"}),
+    "Invocation": frozenset(),
+    "Function": frozenset({"namespace", "function", "qualified"}),
 }
 """What an entity of a scope fills, beside the window."""
 

@@ -34,9 +34,12 @@ HOLES = {
     "Domain": {},
     "DomainRoute": {"remote": "bob_gw__example", "clusters": "alice-to-bob-http"},
     "Cluster": {},
+    "Invocation": {},
+    "Function": {"namespace": "shop", "function": "resize", "qualified": "resize.shop"},
 }
 EXPORTERS = {
     "cadvisor", "node-exporter", "kepler", "kepler-0.9", "kube-state-metrics", "dcgm", "kubelet-volumes", "envoy", "ss", "kuscia", "loki",
+    "service-graph", "istio", "linkerd", "hubble", "knative", "openfaas",
 }  # fmt: skip
 
 
