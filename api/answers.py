@@ -71,6 +71,7 @@ ANSWERS: Mapping[str, Answers] = {
     "DELETE /forecasts": _json(400, 404, 409, 502, 507),
     "GET /forecasts/value": _json(400, 404, 502),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
+    "GET /graph": Answers({200: (JSON, "text/vnd.mermaid", "text/vnd.graphviz", "image/svg+xml")}, (400, 404, 406)),
     "GET /history": _SERIES,
     "POST /history": Answers(_SERIES.success, (*_SERIES.problems, 403, 500, 504)),
     "GET /id/{id}": Answers({303: ()}, (400,)),

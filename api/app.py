@@ -30,6 +30,7 @@ from drumlin.api.routes import (
     events,
     export,
     forecasts,
+    graph,
     history,
     linked,
     logs,
@@ -65,6 +66,7 @@ _STRICT = (
     events,
     datasources,
     forecasts,
+    graph,
     logs,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""

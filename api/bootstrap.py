@@ -334,7 +334,7 @@ def _observed_calls(
         return None
     iris = Iris(settings.base)
     reader = CallReader(store, iris, datasources, settings.exporters)
-    return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.ready for each in exporting))
+    return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.is_written for each in exporting))
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> QueryExecutor:

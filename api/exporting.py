@@ -155,6 +155,11 @@ class Exporting(Exporter, PeriodicJob):
         """True from the first complete reading on, or since the graph of an earlier life is there; it stays so through every outage."""
         return self.finished or self._complete or bool(self._pipeline.remembered)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether what exists is in the graph: of this run, or as an earlier life left it."""
+        return self.finished or self._pipeline.synced or bool(self._pipeline.remembered)
+
     def when_refused(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called, in any thread, when ``refused`` says why the source cannot ever be read."""
         with self._refusing:

@@ -98,6 +98,7 @@ ROUTES: Mapping[str, Rule] = {
     "PUT /store/{path:path}": _WRITE,
     "POST /store/{path:path}": _WRITE,
     "DELETE /store/{path:path}": _WRITE,
+    "GET /graph": _READ,
     "GET /queries": _READ,
     "GET /queries/{name}": _READ,
     "GET /resolve": _READ,

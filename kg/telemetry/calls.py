@@ -103,7 +103,7 @@ def _traced(labels: Labels) -> tuple[End, End]:
 
 def _traced_end(side: str, labels: Labels) -> End:
     own = tuple(each for each in _TRACED if each == side or each.startswith(f"{side}_"))
-    namespace = labels.get(f"{side}_k8s_namespace_name")
+    namespace = labels.get(f"{side}_k8s_namespace_name") or None
     for kind in _KINDS[:5]:
         if named := labels.get(f"{side}_k8s_{kind}_name"):
             return End(named, namespace, kind, own)
