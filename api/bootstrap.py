@@ -32,6 +32,7 @@ from drumlin.kg.errors import InvalidSettings, StoreUnavailable
 from drumlin.kg.events.feed import ChangeFeed
 from drumlin.kg.graphs.bulk import ValidationPool
 from drumlin.kg.graphs.entities import EntityGraphs
+from drumlin.kg.graphs.foreign import ForeignDocuments
 from drumlin.kg.graphs.named import NamedGraphs
 from drumlin.kg.graphs.updates import Updates
 from drumlin.kg.model.iris import Iris
@@ -92,6 +93,7 @@ class Services:
     feed: ChangeFeed = field(kw_only=True)
     workers: WorkerPool = field(kw_only=True)
     parsers: Parsers = field(kw_only=True)
+    documents: ForeignDocuments = field(kw_only=True)
     validation: ValidationPool = field(kw_only=True)
     counting: Counting = field(kw_only=True)
     ending: threading.Event = field(kw_only=True, default_factory=threading.Event)  # set once it is to end
@@ -240,6 +242,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         feed=ChangeFeed(store, iris, index),
         workers=workers,
         parsers=parsers,
+        documents=ForeignDocuments(store, iris, parsers, workers, max_bytes=settings.document_bytes),
         validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
         counting=Counting(store, iris.root),
         backfills=tuple(

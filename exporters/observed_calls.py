@@ -35,7 +35,9 @@ _FIRST_WAIT = 600
 _SEEN = f"""SELECT ?invocation ?first ?last ?caller ?callee WHERE {{
   ?invocation a <{NAMESPACE}Invocation> ; <{NAMESPACE}firstSeen> ?first ; <{NAMESPACE}lastSeen> ?last ;
     <{NAMESPACE}caller> ?caller ; <{NAMESPACE}callee> ?callee }}"""
-_MATCHERS = f"SELECT ?invocation ?matcher WHERE {{ ?invocation a <{NAMESPACE}Invocation> ; <{NAMESPACE}matcher> ?matcher }}"
+_MATCHERS = (
+    f"SELECT ?invocation ?matcher WHERE {{ ?invocation a <{NAMESPACE}Invocation> ; <{NAMESPACE}matcher> ?matcher }}"
+)
 
 
 class _Seen(NamedTuple):

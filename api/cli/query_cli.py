@@ -142,7 +142,9 @@ def dag(
     if output == "json":
         emit_json(found)
     elif output == "table":
-        rows = [[each["from"], each["term"], each["to"], "cycle" if each.get("cyclic") else ""] for each in found["edges"]]
+        rows = [
+            [each["from"], each["term"], each["to"], "cycle" if each.get("cyclic") else ""] for each in found["edges"]
+        ]
         emit_rows(("from", "relation", "to", ""), rows, form_of(output))
     else:
         emit(found)

@@ -9,7 +9,6 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -138,7 +137,7 @@ _METRICS = ("request_rate", "error_rate", "latency_p95")
 Figures = tuple[float, ...]
 
 
-def calls(client: Client, at: datetime) -> dict[tuple[str, str], Figures]:
+def calls(client: Client, at: str) -> dict[tuple[str, str], Figures]:
     """Return requests per second, share of errors and p95 of each call, by caller and callee."""
     rows = list(client.query("calls"))
     answer = client.values(list(_METRICS), sorted({row["invocation"] for row in rows}), at=at, window="5m")

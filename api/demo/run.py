@@ -142,7 +142,7 @@ def _observed(show: Demo, client: Client) -> None:
     """Show the calls that were observed, compared with those that were generated, and what a failure of one workload reaches."""
     _until(lambda: function_calls.seen(client) == len(function_calls.CALLS), 60, "the calls were not observed")
     show.say("Who calls whom, as the service graph in Prometheus tells: resolved, and fetched for each pair")
-    found = function_calls.calls(client, now())
+    found = function_calls.calls(client, now().isoformat())
     emit_table(function_calls.COLUMNS, [(*pair, *each) for pair, each in sorted(found.items())])
     if wrong := function_calls.differing(found):
         show.missing.append(f"the figures of {', '.join(wrong)} are not those that were generated")
@@ -151,7 +151,7 @@ def _observed(show: Demo, client: Client) -> None:
     out.print(picture, soft_wrap=True)
     if "frontend" not in picture:
         show.missing.append("the blast radius of orders-db")
-    minutes = client.values(["invocation_rate"], [function_calls.FUNCTION], at=now(), window="5m")
+    minutes = client.values(["invocation_rate"], [function_calls.FUNCTION], at=now().isoformat(), window="5m")
     show.say("Invocations of the function per minute")
     rates = [round(row["value"], 1) for row in minutes]
     out.print(*rates)

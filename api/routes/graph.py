@@ -39,8 +39,8 @@ def get_graph(
 ) -> Response:
     """Walk from the root, forwards and backwards apart; of a function also from the workloads that implement it.
 
-    Of the neighbours of one thing 25 are shown, the rest is counted (`more`, +N); 500 things in all, `left_out` counts the others. A link on
-    a cycle is marked. Days, not times, are known of calls, so the answer stays the same while nothing new calls anything.
+    Of the neighbours of one thing 25 are shown, the rest is counted (`more`, +N); 500 things in all, `left_out` counts the others. A
+    link on a cycle is marked. Days, not times, are known of calls, so the answer stays the same while nothing new calls anything.
     """
     if wanted is not None and wanted not in _FORMATS:
         raise unnamed(wanted, _FORMATS, list(_FORMATS.values()))

@@ -202,9 +202,7 @@ def _telemetry(
     """Describe the telemetry of a domain, or of a route in what its source's gateway shows, in datasources that are bound to the domain."""
     if table.telemetry == "Function":
         name, namespace = manifest.metadata.name, manifest.metadata.namespace
-        return context.telemetry(
-            Subject(context.entity, "Function", context.cluster_name, namespace, "Function", name)
-        )
+        return context.telemetry(Subject(context.entity, "Function", context.cluster_name, namespace, "Function", name))
     domain = next(texts(manifest, path(table.domain)), None) if table.domain else manifest.metadata.name
     if table.telemetry is None or domain is None:
         return []

@@ -252,7 +252,8 @@ class ResourceSettings(BaseModel):
         None, alias="class", description="Class of the ontology; absent: its objects are no entities, they only state."
     )
     identity: Literal["object", "domain", "function"] = Field(
-        "object", description="domain: the object is the domain of its name; function: the function of its namespace and name."
+        "object",
+        description="domain: the object is the domain of its name; function: the function of its namespace and name.",
     )
     constant: dict[str, str] = Field({}, description="Term → a value that all of them have.")
     value: dict[str, JsonPath] = Field({}, description="Term → where its values are.")

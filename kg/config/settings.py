@@ -183,7 +183,8 @@ class Settings(BaseSettings):
     )
     mappings: tuple[str, ...] = Field(
         (),
-        description="Custom resources to follow: `kuscia`, `argo`, `tekton`, `knative`, or paths of TOML files of `[[resource]]` tables.",
+        description="Custom resources to follow: `kuscia`, `argo`, `argo-events`, `tekton`, `knative`, `openfaas`, or paths of TOML"
+        " files of `[[resource]]` tables.",
     )
     resource: tuple[ResourceSettings, ...] = Field(
         (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."

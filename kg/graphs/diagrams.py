@@ -95,17 +95,22 @@ def as_svg(found: Reach, iris: Iris) -> str:
             places[each.iri] = (_MARGIN + (distance - first) * _COLUMN, _MARGIN + top + row * _ROW)
     width = 2 * _MARGIN + (max(columns) - first) * _COLUMN + _BOX
     height = 2 * _MARGIN + most * _ROW + (20 if found.left_out else 0)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
-        f' font-family="system-ui, sans-serif" font-size="12" aria-label={quoteattr("What reaches and is reached from " + iris.short(found.root))}>',
-        '<defs><marker id="to" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
-        '<path d="M0 0 8 4 0 8z"/></marker></defs>',
-    ]
+    parts = [_head(width, height, f"What reaches {iris.short(found.root)} and what it reaches")]
     parts += [_curve(places[each.source], places[each.target], each.term, cyclic=each.cyclic) for each in found.edges]
     parts += [_box(each, places[each.iri], iris, root=each.iri == found.root) for each in found.nodes]
     if found.left_out:
         parts.append(f'<text x="{_MARGIN}" y="{height - 10}">+{found.left_out} left out</text>')
     return "".join([*parts, "</svg>\n"])
+
+
+def _head(width: int, height: int, title: str) -> str:
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    look = 'role="img" font-family="system-ui, sans-serif" font-size="12"'
+    marker = '<marker id="to" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {look} aria-label={quoteattr(title)}>'
+        f'<defs>{marker}<path d="M0 0 8 4 0 8z"/></marker></defs>'
+    )
 
 
 def _box(each: ReachedNode, place: tuple[int, int], iris: Iris, *, root: bool) -> str:
@@ -129,7 +134,9 @@ def _curve(start: tuple[int, int], end: tuple[int, int], term: str, *, cyclic: b
     else:  # it leads back, or down in its own column: below both
         low = max(y1, y2) + 28
         path = f"M{x1} {y1}C{x1 + 30} {low} {x2 - 30} {low} {x2} {y2}"
-    return f'<path d="{path}" fill="none" stroke="#666"{dashed} marker-end="url(#to)"><title>{escape(term)}</title></path>'
+    return (
+        f'<path d="{path}" fill="none" stroke="#666"{dashed} marker-end="url(#to)"><title>{escape(term)}</title></path>'
+    )
 
 
 def _numbered(found: Reach) -> Mapping[str, str]:
@@ -142,6 +149,8 @@ def _label(each: ReachedNode, iris: Iris) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
+    """Return the beginning and end of a text, without characters that cannot be printed, or stand in XML."""
+    text = "".join(each if each.isprintable() else " " for each in text)
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-longest // 2 + 1 :]}"
 
 
@@ -151,6 +160,5 @@ def _mermaid(text: str) -> str:
 
 
 def _dot(text: str) -> str:
-    clean = "".join(each if each.isprintable() else " " for each in text)
-    escaped = clean.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

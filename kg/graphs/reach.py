@@ -34,10 +34,10 @@ _PATTERNS = {
 _DEFAULT: Mapping[str, tuple[str, ...]] = {"Workflow": ("hasPart", "dependsOn")}
 _USUAL = (_CALLS, f"^{_CALLS}")
 _IMPLEMENTERS = (
-    "SELECT ?to WHERE { { ?root drumlin:implementedBy ?to } UNION { ?to drumlin:managedBy ?root }"
+    "SELECT ?root ?to WHERE { { ?root drumlin:implementedBy ?to } UNION { ?to drumlin:managedBy ?root }"
     " UNION { ?root drumlin:implementedBy ?group . ?to drumlin:managedBy ?group } ?to a ?type } LIMIT 100"
 )
-_ROOT = "SELECT ?type WHERE { ?root a ?type }"
+_ROOT = "SELECT ?root ?type WHERE { ?root a ?type }"
 _ABOUT = "SELECT ?node ?type ?name WHERE {{ VALUES ?node {{ {nodes} }} ?node a ?type . OPTIONAL {{ ?node drumlin:name ?name }} }}"
 _PLAIN = re.compile(r"[^\x00-\x20<>\"{}|^`\\]+")
 
@@ -84,7 +84,9 @@ def reach(look_up: LookUp, iris: Iris, root: str, relations: Sequence[str] = (),
     """
     kinds = {row["type"].removeprefix(NAMESPACE) for row in look_up(_PREFIX + _ROOT, {"root": root})}
     if not kinds - {"Tombstone"}:
-        raise ResourceNotFound(f"there is no {iris.short(root)}", hint="list what there is with /subgraphs or drumlin get")
+        raise ResourceNotFound(
+            f"there is no {iris.short(root)}", hint="list what there is with /subgraphs or drumlin get"
+        )
     chosen = tuple(relations) or next((each for kind, each in _DEFAULT.items() if kind in kinds), _USUAL)
     for each in chosen:
         _check(each)
@@ -197,8 +199,7 @@ def _groups(iris: Sequence[str]) -> Iterable[str]:
 
 
 def _components(edges: Sequence[tuple[str, str]]) -> dict[str, int]:
-    """Return the strongly connected component of each node (Tarjan's algorithm, without recursion); a node alone has its own, unless it
-    is linked to itself."""
+    """Return the strongly connected component of each node: Tarjan's algorithm, without recursion."""
     following: defaultdict[str, list[str]] = defaultdict(list)
     for source, target in edges:
         following[source].append(target)

@@ -1,8 +1,9 @@
 """Names of things: minting and parsing IRIs. The rules are the contract's golden table (docs/identity.md).
 
 Kubernetes objects: ``{base}/id/{cluster}/{namespace or -}/{kind[.group]}/{name}``; functions, whatever runs them:
-``{base}/id/function/{cluster}/{namespace}/{name}``. Everything else: ``{base}/id/{class}/{id}`` with a reserved class as first segment. What belongs to an entity lives below its IRI. The *short
-id* is what follows ``/id/``. Each segment is percent-encoded once; RFC 3986 unreserved characters stay as they are.
+``{base}/id/function/{cluster}/{namespace}/{name}``. Everything else: ``{base}/id/{class}/{id}`` with a reserved class as first
+segment. What belongs to an entity lives below its IRI. The *short id* is what follows ``/id/``. Each segment is percent-encoded once;
+RFC 3986 unreserved characters stay as they are.
 
 Identity is by name: a redeployed workload keeps its IRI, and each Kubernetes uid is a *run* below it.
 """
@@ -21,7 +22,9 @@ CONTEXT_PATH = "/context/v1.jsonld"
 """Path below a base at which the service of that base serves the JSON-LD context."""
 
 _BESIDE = frozenset({"notes", "scraped"})  # the graphs beside an entity's own
-_CLASSES = frozenset({"cluster", "domain", "datasource", "template", "forecast", "agent", "tag", "invocation", "external"})
+_CLASSES = frozenset(
+    {"cluster", "domain", "datasource", "template", "forecast", "agent", "tag", "invocation", "external"}
+)
 _FUNCTION, _FOREIGN = "function", "x"
 RESERVED = _CLASSES | _BESIDE | {_FUNCTION, _FOREIGN}
 """First segments that name a class, or none at all; no cluster may bear one of them."""

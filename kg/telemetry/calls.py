@@ -7,7 +7,6 @@ of that name in the cluster. Anything else is *external*. Blocking; servers are 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from drumlin.kg.errors import DrumlinError, InvalidIdentifier, InvalidInput
+from drumlin.kg.errors import DrumlinError, InvalidIdentifier
 from drumlin.kg.model.iris import Iris, ObjectName
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.protocol import Store
@@ -38,7 +37,10 @@ MAX_CALLS = 10_000
 _LONGEST_NAME = 253  # characters of an external name: those of a host
 _WORKLOADS = f"""SELECT ?entity WHERE {{
   VALUES ?type {{ {" ".join(f"<{NAMESPACE}{kind}>" for kind in sorted(WORKLOAD_KINDS))} }} ?entity a ?type }}"""
-_ENVOY = 'sum by (envoy_cluster_name) (increase(envoy_cluster_upstream_rq_total{job="kuscia-node",envoy_cluster_name=~{{clusters}}}[{{window}}])) > 0'
+_ENVOY = (
+    "sum by (envoy_cluster_name) (increase("
+    'envoy_cluster_upstream_rq_total{job="kuscia-node",envoy_cluster_name=~{{clusters}}}[{{window}}])) > 0'
+)
 
 Labels = Mapping[str, str]
 
@@ -233,9 +235,7 @@ class Workloads:
 class CallReader:
     """Reads the calls of all clusters from the servers that are configured. ``exporters`` are those of the settings."""
 
-    def __init__(
-        self, store: Store, iris: Iris, datasources: Sequence[Datasource], exporters: Iterable[str]
-    ) -> None:
+    def __init__(self, store: Store, iris: Iris, datasources: Sequence[Datasource], exporters: Iterable[str]) -> None:
         self._store = store
         self._iris = iris
         self._servers = [each for each in datasources if each.kind == "prometheus" and each.access]

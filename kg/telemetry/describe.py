@@ -20,7 +20,9 @@ from drumlin.kg.telemetry.quoting import any_of, literally
 from drumlin.kg.telemetry.routes import Route
 from drumlin.kg.telemetry.templates import Template, TemplateCatalogue
 
-Scope = Literal["Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute", "Invocation", "Function"]
+Scope = Literal[
+    "Workload", "Pod", "Node", "Namespace", "Domain", "Cluster", "Group", "DomainRoute", "Invocation", "Function"
+]
 
 DEFAULT_WINDOW = timedelta(minutes=5)
 """Rate window of a stored query, unless four scrapes take longer."""

@@ -37,9 +37,10 @@ MAX_RUNS = 50_000
 _PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
 """
-_ENTITY = """SELECT ?entity ?type ?former ?domain ?workload WHERE {
+_ENTITY = """SELECT ?entity ?type ?former ?domain ?workload ?cluster ?route WHERE {
   ?entity a ?type . OPTIONAL { ?entity drumlin:formerType ?former } OPTIONAL { ?entity drumlin:domain ?domain }
-  OPTIONAL { ?entity drumlin:managedBy ?workload } OPTIONAL { ?entity drumlin:cluster ?cluster } OPTIONAL { ?entity drumlin:route ?route } }"""
+  OPTIONAL { ?entity drumlin:managedBy ?workload } OPTIONAL { ?entity drumlin:cluster ?cluster }
+  OPTIONAL { ?entity drumlin:route ?route } }"""
 _MATCHERS = "SELECT ?entity ?matcher WHERE { ?entity drumlin:matcher ?matcher }"
 # Each pattern starts from a bound IRI and has no OPTIONAL over what is not bound: the engine would scan for it.
 _METRICS = """SELECT ?entity ?metric WHERE {

@@ -59,16 +59,22 @@ ASKED: dict[str, list[dict[str, str]]] = {
 
 KUSCIA = {"domain-board", "grants-of", "job-dag", "lineage", "who-may-read", "why-failed"}
 """Questions about a network of domains, answered in test_kuscia_run.py from what its run is known to be."""
-OTHERWISE = {
-    "alerts",
-    "runs",
-    "runs-on-node",
-    "runs-of-workload",
-    "requests-on-node",
-    "classes",
-    "what-is",
-    "why-failing",
-} | KUSCIA
+CALLS = {"calls", "callers", "functions", "scaling"}
+"""Questions about functions and calls, of which the recorded cluster has none: test_functions.py."""
+OTHERWISE = (
+    {
+        "alerts",
+        "runs",
+        "runs-on-node",
+        "runs-of-workload",
+        "requests-on-node",
+        "classes",
+        "what-is",
+        "why-failing",
+    }
+    | KUSCIA
+    | CALLS
+)
 """Questions that are answered from something else than the manifests of one moment."""
 
 pytestmark = pytest.mark.skipif(

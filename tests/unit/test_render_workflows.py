@@ -137,7 +137,13 @@ def test_a_knative_service_is_a_function_of_revisions_with_their_deployments(sta
 def test_an_openfaas_function_is_what_its_deployment_implements() -> None:
     """The Deployment of its name implements it and belongs to it; a topic starts it; environment and secrets are never read."""
     version = "openfaas.com/v1"
-    spec = {"name": "figlet", "image": "figlet:0.1", "environment": {"a": "never read"}, "secrets": ["never read"], "annotations": {"topic": "orders"}}
+    spec = {
+        "name": "figlet",
+        "image": "figlet:0.1",
+        "environment": {"a": "never read"},
+        "secrets": ["never read"],
+        "annotations": {"topic": "orders"},
+    }
     said = written(
         "openfaas",
         {"apiVersion": version, "kind": "Function", "metadata": {"name": "figlet"}, "spec": spec},
