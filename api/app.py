@@ -32,6 +32,7 @@ from drumlin.api.routes import (
     forecasts,
     graph,
     history,
+    legacy,
     linked,
     logs,
     ontology,
@@ -108,7 +109,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.state.shared_series = SharedSeries()
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
-    others = [each.router for each in (sparql, update, store, operations)]
+    others = [each.router for each in (sparql, update, store, operations, legacy)]
     others = [pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]
     _add_head(routers)

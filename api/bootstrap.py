@@ -27,12 +27,15 @@ from drumlin.exporters.pipeline.hosting_domain import ensure
 from drumlin.exporters.pipeline.pipeline import Pipeline
 from drumlin.exporters.protocol import Source
 from drumlin.exporters.retention import Retention
+from drumlin.exporters.snapshot_expiry import SnapshotExpiry
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable
 from drumlin.kg.events.feed import ChangeFeed
 from drumlin.kg.graphs.bulk import ValidationPool
 from drumlin.kg.graphs.entities import EntityGraphs
 from drumlin.kg.graphs.foreign import ForeignDocuments
+from drumlin.kg.graphs.legacy import KEPT as SNAPSHOT_KEPT
+from drumlin.kg.graphs.legacy import LegacyGraphs
 from drumlin.kg.graphs.named import NamedGraphs
 from drumlin.kg.graphs.updates import Updates
 from drumlin.kg.model.iris import Iris
@@ -103,6 +106,9 @@ class Services:
     retention: Retention | None = field(default=None)
     own_metrics: OwnMetrics | None = field(default=None)
     observed_calls: ObservedCalls | None = field(default=None)
+    legacy: LegacyGraphs | None = field(default=None)
+    legacy_store: EmbeddedStore | None = field(default=None)
+    snapshot_expiry: SnapshotExpiry | None = field(default=None)
     backfills: tuple[Backfill, ...] = field(default=())
     files: Files | None = field(default=None)
     audit: AccessLog | None = field(default=None)
@@ -118,9 +124,11 @@ class Services:
             each.stop()
         if self.retention:
             self.retention.stop()
-        for job in (self.own_metrics, self.observed_calls):
+        for job in (self.own_metrics, self.observed_calls, self.snapshot_expiry):
             if job:
                 job.stop()
+        if self.legacy_store:
+            self.legacy_store.close()
         self.bulkheads.close()
         self.workers.close()
         self.search.index.close()
@@ -236,6 +244,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         ),
         _own_metrics(settings, store, datasources),
         _observed_calls(settings, store, datasources, catalogue, exporting),
+        *_legacy(settings, store, iris, workers),
         values=Values(resolver, history.clients, clock=now),
         alerts=Alerts(store, iris, datasources),
         search=Search(index),
@@ -264,7 +273,7 @@ def _start_jobs(parts: Services) -> None:
         each.start()
     if parts.retention:
         parts.retention.start()
-    for job in (parts.own_metrics, parts.observed_calls):
+    for job in (parts.own_metrics, parts.observed_calls, parts.snapshot_expiry):
         if job:
             job.start()
 
@@ -338,6 +347,34 @@ def _observed_calls(
     iris = Iris(settings.base)
     reader = CallReader(store, iris, datasources, settings.exporters)
     return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.is_written for each in exporting))
+
+
+def _legacy(
+    settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris, workers: WorkerPool
+) -> tuple[LegacyGraphs | None, EmbeddedStore | None, SnapshotExpiry | None]:
+    """Open the store of the public peer's snapshots, beside the service's own; nothing of it is a part of the graph."""
+    if not settings.legacy.enabled:
+        return None, None, None
+    if not isinstance(store, EmbeddedStore) or store.unwritable:
+        raise InvalidSettings("[legacy] needs an embedded store that takes writes", hint="say --store DIRECTORY")
+    snapshots = EmbeddedStore(store.files / "legacy", kept=Kept(SNAPSHOT_KEPT, settings.log_bytes))
+    _asking(settings, snapshots)
+    parsers = Parsers(workers)
+    limits = {"max_bytes": settings.document_bytes}
+    entities = EntityGraphs(snapshots, iris, clock=now, shipped={}, parsers=parsers, **limits)
+    graphs = NamedGraphs(snapshots, iris, entities, parsers=parsers, **limits)
+    updates = Updates(snapshots, graphs, settings.base, workers, seconds=settings.query_timeout)
+    legacy = LegacyGraphs(
+        snapshots,
+        graphs,
+        updates,
+        parsers,
+        lambda: datetime.now(UTC),
+        base=settings.base,
+        query_bytes=settings.query_bytes,
+        **limits,
+    )
+    return legacy, snapshots, SnapshotExpiry(legacy)
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> QueryExecutor:
