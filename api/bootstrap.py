@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +37,7 @@ from drumlin.kg.graphs.entities import EntityGraphs
 from drumlin.kg.graphs.foreign import ForeignDocuments
 from drumlin.kg.graphs.legacy import KEPT as SNAPSHOT_KEPT
 from drumlin.kg.graphs.legacy import LegacyGraphs
+from drumlin.kg.graphs.legacy_snapshot import Measured, snapshot
 from drumlin.kg.graphs.named import NamedGraphs
 from drumlin.kg.graphs.updates import Updates
 from drumlin.kg.model.iris import Iris
@@ -244,7 +246,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         ),
         _own_metrics(settings, store, datasources),
         _observed_calls(settings, store, datasources, catalogue, exporting),
-        *_legacy(settings, store, iris, workers),
+        *_legacy(settings, store, iris, workers, Values(resolver, history.clients, clock=now)),
         values=Values(resolver, history.clients, clock=now),
         alerts=Alerts(store, iris, datasources),
         search=Search(index),
@@ -349,8 +351,14 @@ def _observed_calls(
     return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.is_written for each in exporting))
 
 
+def _measured(values: Values, iris: Iris, entities: Sequence[str], metrics: Sequence[str]) -> Iterator[Measured]:
+    """Yield the current values of metrics; of what cannot be had, none."""
+    for each in values.fetch(entities, metrics).values:
+        yield Measured(iris.expand(each.key.unique_id), each.key.metric, each.value, each.time.timestamp())
+
+
 def _legacy(
-    settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris, workers: WorkerPool
+    settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris, workers: WorkerPool, values: Values
 ) -> tuple[LegacyGraphs | None, EmbeddedStore | None, SnapshotExpiry | None]:
     """Open the store of the public peer's snapshots, beside the service's own; nothing of it is a part of the graph."""
     if not settings.legacy.enabled:
@@ -370,6 +378,7 @@ def _legacy(
         updates,
         parsers,
         lambda: datetime.now(UTC),
+        lambda at: snapshot(store.look_up, partial(_measured, values, iris), iris, at),
         base=settings.base,
         query_bytes=settings.query_bytes,
         **limits,

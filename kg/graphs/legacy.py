@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -22,10 +23,14 @@ from drumlin.kg.parsers import Parsers
 from drumlin.kg.rdf.syntax import JSONLD, Lines, is_iri
 from drumlin.kg.sparql import gate
 from drumlin.kg.sparql.dataset import Dataset
-from drumlin.kg.store.protocol import Store
+from drumlin.kg.store.protocol import GraphWrite, Store
 
 KEPT = timedelta(hours=6)
 """How long a snapshot is kept."""
+OWNER = "current-graph"
+"""Owner of the snapshot that is made of the current graph."""
+_FRESH = timedelta(minutes=1)
+_PRESENT = timedelta(minutes=10)
 MAX_RESULT = 128 << 20
 """Bytes of a result, which a client gets in one piece."""
 _JSON = "application/sparql-results+json"
@@ -45,7 +50,10 @@ class Inserted(NamedTuple):
 
 
 class LegacyGraphs:
-    """The snapshots of one service, in ``store``; ``clock`` gives their times (UTC)."""
+    """The snapshots of one service, in ``store``; ``clock`` gives their times (UTC).
+
+    While nobody has appended one for ten minutes, the newest is ``current``: the graph as it is, at most a minute ago.
+    """
 
     def __init__(
         self,
@@ -54,6 +62,7 @@ class LegacyGraphs:
         updates: Updates,
         parsers: Parsers,
         clock: Callable[[], datetime],
+        current: Callable[[datetime], Lines],
         *,
         base: str,
         max_bytes: int,
@@ -64,6 +73,8 @@ class LegacyGraphs:
         self._updates = updates
         self._parsers = parsers
         self._clock = clock
+        self._current = current
+        self._refreshing = threading.Lock()
         self._base = base
         self._max_bytes = max_bytes
         self._query_bytes = query_bytes
@@ -97,7 +108,8 @@ class LegacyGraphs:
 
     def expire(self) -> int:
         """Remove the snapshots that are too old, and return how many they were."""
-        old = [graph for graph in self._snapshots() if not self._lives(graph)]
+        own = {each.graph for each in self._store.entries(owner=OWNER)}
+        old = [graph for graph in self._snapshots() if not self._lives(graph) and graph not in own]
         for graph in old:
             self._graphs.remove(graph)
         return len(old)
@@ -113,6 +125,7 @@ class LegacyGraphs:
         if checked.form != "select":
             kind = "QueryBoolean" if checked.form == "ask" else "QueryTriples"
             raise QueryRejected(f"Expected a SELECT query, got {kind}", reason=NOT_SELECT)
+        self._refresh()
         dataset = Dataset((self._graphs.scope.default,), tuple(self._living()))
         answer = self._store.answer(checked.text, media_type=_JSON, dataset=dataset, base=self._base)
         content = bytearray()
@@ -126,6 +139,29 @@ class LegacyGraphs:
                 if value["type"] == "literal" and "xml:lang" not in value:
                     value.setdefault("datatype", _STRING)
         return {"head": {"vars": found["head"]["vars"]}, "results": {"bindings": found["results"]["bindings"]}}
+
+    def _refresh(self) -> None:
+        """Make the snapshot of the current graph anew when it is too old; remove it while others append theirs."""
+        with self._refreshing:
+            now = self._clock()
+            times = {
+                graph: int(graph.removeprefix("timestamp:"))
+                for graph in self._snapshots()
+                if _SNAPSHOT.fullmatch(graph)
+            }
+            own = [each.graph for each in self._store.entries(owner=OWNER)]
+            others = [at for graph, at in times.items() if graph not in own]
+            if any(at >= (now - _PRESENT).timestamp() * 1000 for at in others):
+                writes = [GraphWrite(graph, None, OWNER) for graph in own]
+            elif any(times.get(graph, 0) >= (now - _FRESH).timestamp() * 1000 for graph in own):
+                return
+            else:
+                graph = f"timestamp:{int(now.timestamp() * 1000)}"
+                lines = self._current(now)
+                writes = [GraphWrite(each, None, OWNER) for each in own if each != graph]
+                writes += [GraphWrite.of(graph, lines, OWNER)] if lines else []
+            if writes:
+                self._store.apply(writes)
 
     def _living(self) -> list[str]:
         default = self._graphs.scope.default
