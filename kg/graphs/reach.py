@@ -90,7 +90,7 @@ def reach(look_up: LookUp, iris: Iris, root: str, relations: Sequence[str] = (),
     chosen = tuple(relations) or next((each for kind, each in _DEFAULT.items() if kind in kinds), _USUAL)
     for each in chosen:
         _check(each)
-    walk = _Walk(look_up, iris, root)
+    walk = _ReachWalk(look_up, iris, root)
     start = [root]
     if "Function" in kinds:
         start += walk.implementers()
@@ -107,7 +107,7 @@ def _check(relation: str) -> None:
         raise InvalidInput(f"{relation[:64]!r} is no relation", hint=did_you_mean(term, {*_PATTERNS, *PROPERTIES}))
 
 
-class _Walk:
+class _ReachWalk:
     def __init__(self, look_up: LookUp, iris: Iris, root: str) -> None:
         self._look_up = look_up
         self._iris = iris
