@@ -495,7 +495,13 @@ class Resolver:
         """Return what every selector must have; None is the template of a caller's own query."""
         limits = binding.matchers(server, place)
         if entity.scope == "Invocation":
-            limits = (*limits, *calls.read_matchers(self._graph.matchers(entity.iri)))
+            own = calls.read_matchers(self._graph.matchers(entity.iri))
+            if not own:
+                raise ResourceNotFound(
+                    f"nothing tells which series are those of {self.short(entity.iri)}",
+                    hint="state its `matcher`: label=value, for each label that names its ends",
+                )
+            limits = (*limits, *own)
         if template is None or entity.scope != "Namespace" or template.quantity != "network":
             return limits
         return (*limits, *host_network.left_out(self._graph, entity, server))

@@ -13,6 +13,7 @@ from drumlin.api.demo import prometheus as servers
 from drumlin.api.demo.function_calls import BOUNDS, Counters, GeneratedCall, service_graph, write_counters
 from drumlin.exporters.observed_calls import OWNER, ObservedCalls
 from drumlin.kg.config.datasources import DatasourceSettings
+from drumlin.kg.errors import ResourceNotFound
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import lines
 from drumlin.kg.store.embedded.store import EmbeddedStore
@@ -287,8 +288,11 @@ def test_what_a_user_describes_is_left_to_them(store: EmbeddedStore, url: str) -
     ends = {"caller": IRIS.expand(WEB), "callee": IRIS.expand(CART)}
     store.apply([GraphWrite.of(graph, lines({"id": graph, "type": "Invocation", "name": "by hand", **ends}), "user")])
 
-    observing(store, url, "istio")[0].turn()
+    job, resolver = observing(store, url, "istio")
+    job.turn()
 
+    with pytest.raises(ResourceNotFound, match="nothing tells which series"):  # else it would have the calls of all
+        resolver.resolve(graph, "request_rate", Window(NOW - timedelta(minutes=30), NOW))
     entry = store.entry(graph)
     assert entry
     assert entry.owner == "user"
