@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench servers lock clean
+.PHONY: help demo test check bench servers lock vendor clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -36,6 +36,9 @@ servers: ## Debian's prometheus, prometheus-node-exporter and others, when root 
 lock: ## pin the dependencies again (needs uv)
 	@uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --generate-hashes \
 	  --no-header --no-annotate --upgrade --output-file requirements.lock
+
+vendor: ## build the scripts of others that the pages serve (needs npm); vendor.toml lists them with hashes
+	@scripts/vendor
 
 clean: ## remove what the targets made
 	@rm -rf .venv .demo tests/javascript/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis

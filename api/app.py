@@ -11,6 +11,7 @@ from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from drumlin.api.access.authentication import Authenticator
+from drumlin.api.access.issued_tokens import IssuedTokens
 from drumlin.api.bootstrap import Services, token_file
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.entry import EdgeApplication
@@ -85,7 +86,10 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     As long as there are no tokens, everybody may do everything when the address is on loopback, and elsewhere when ``insecure``.
     """
     unguarded = insecure or is_loopback(address)
-    authenticator = Authenticator(parts.settings, token_file(parts.settings, parts.store), unguarded=unguarded)
+    issued = IssuedTokens(parts.settings.issuer) if parts.settings.issuer else None
+    authenticator = Authenticator(
+        parts.settings, token_file(parts.settings, parts.store), unguarded=unguarded, issued=issued
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

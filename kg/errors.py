@@ -13,6 +13,7 @@
     ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413, 504)
     ├── Unauthenticated              nobody knows who asks: no token, or an invalid one    (401)
     ├── Forbidden                    who asks is known and may not do this                 (403)
+    ├── IdentityUnavailable          the issuer of a token cannot be asked                 (503)
     ├── Throttled                    a client asks for more than its share                 (429)
     ├── ReaderLost                   the process that ran a query ended                    (500)
     ├── ResourceNotFound             no such thing                                         (404)
@@ -137,6 +138,10 @@ class Unauthenticated(DrumlinError):
 
 class Forbidden(DrumlinError):
     """Who asks is known and may not do this (``detail``: identity, role, needs)."""
+
+
+class IdentityUnavailable(DrumlinError):
+    """The issuer of a token cannot be asked, so that nobody knows whether it is valid."""
 
 
 class Throttled(DrumlinError):

@@ -35,6 +35,8 @@ _KEYS = {
     "Enter": (13, "Enter", "\r"),
     "Backspace": (8, "Backspace", ""),
     "/": (191, "Slash", "/"),
+    " ": (32, "Space", " "),
+    "a": (65, "KeyA", "a"),
     "ArrowDown": (40, "ArrowDown", ""),
 }
 PATIENCE = 60.0
@@ -122,11 +124,15 @@ class Browser:
     # -- what a person does -------------------------------------------------------------------------------------------
     def open(self, address: str, *, width: int = 1280, dark: bool = False) -> None:
         """Open a page in a window of a width, in the light or the dark theme, and wait until it is there."""
-        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
-        self.call("Emulation.setEmulatedMedia", features=theme)
+        self.look(dark=dark)
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         self.call("Page.navigate", url=address)
         self.until("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def look(self, *, dark: bool) -> None:
+        """Change to the light or the dark theme."""
+        theme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=theme)
 
     def run(self, script: str) -> Any:
         """Return the value of an expression in the page."""

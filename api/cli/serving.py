@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import ipaddress
 import os
@@ -11,9 +12,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -100,16 +101,34 @@ def _has_tokens(settings: Settings, store: str | None) -> bool:
     return path is not None and bool(TokenFile(path).active())
 
 
-def listening_address(host: str, port: int) -> int:
-    """Return the port to listen on (a free one for 0); raises ``InvalidSettings`` when it is taken or not allowed."""
+@contextmanager
+def listening_address(host: str, port: int) -> Iterator[int]:
+    """Yield the port to listen on, a free one for 0, and keep other services off it; raises ``InvalidSettings`` when it is taken.
+
+    The server's own socket shares its port with any other that asks to (``SO_REUSEPORT``): two services that begin at the same moment
+    would each get half of the requests. So each claims its address by a name that only one process can have.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise cannot_listen(host, port, error, "--") from error
-        return int(probe.getsockname()[1])
+    with socket.socket(socket.AF_UNIX) as claim:
+        while True:
+            with socket.socket(family) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    probe.bind((host, port))
+                    chosen = int(probe.getsockname()[1])
+                    _claim(claim, host, chosen)
+                except OSError as error:
+                    if port == 0 and error.errno == errno.EADDRINUSE:
+                        continue  # another service has just been given the same one
+                    raise cannot_listen(host, port, error, "--") from error
+            break
+        yield chosen
+
+
+def _claim(claim: socket.socket, host: str, port: int) -> None:
+    """Bind a name of Linux's abstract namespace, which ends with the socket; elsewhere two services must not begin at the same moment."""
+    if sys.platform == "linux":
+        claim.bind(f"\0drumlin {host} {port}")
 
 
 def serve(
@@ -132,27 +151,28 @@ def serve(
 
     every = parse_duration(export_every)
 
-    if not insecure and settings.anonymous is None and not _is_loopback(host) and not _has_tokens(settings, store):
+    guarded = bool(settings.issuer) or settings.anonymous is not None or insecure
+    if not guarded and not _is_loopback(host) and not _has_tokens(settings, store):
         raise InvalidSettings(
             f"{host} is reachable from other machines, and there are no tokens",
             hint=f"make one: drumlin token create admin --role admin --store {store or 'DIR'}; or set anonymous, or say --insecure",
         )
     limit_arenas(_ARENAS)
     configure_logging()
-    port = listening_address(host, port)
-    parts = assemble(settings, directory=store, source=sources)
-    if export_to is not None:
-        parts = _exporting_files(parts, export_to, every)
-    shown = f"[{host}]" if ":" in host else host
+    with listening_address(host, port) as chosen:
+        parts = assemble(settings, directory=store, source=sources)
+        if export_to is not None:
+            parts = _exporting_files(parts, export_to, every)
+        shown = f"[{host}]" if ":" in host else host
 
-    def announce() -> None:
-        # print would write the line's end apart, after a line of the log
-        sys.stderr.write(f"Drumlin at http://{shown}:{port}\n")
+        def announce() -> None:
+            # print would write the line's end apart, after a line of the log
+            sys.stderr.write(f"Drumlin at http://{shown}:{chosen}\n")
 
-    try:
-        run_server(parts, host, port, listening=announce, insecure=insecure)
-    finally:
-        parts.close()
+        try:
+            run_server(parts, host, chosen, listening=announce, insecure=insecure)
+        finally:
+            parts.close()
     for each in parts.exporting:
         if each.refused:
             raise each.refused

@@ -1,4 +1,4 @@
-"""Generated history for the sample's pods and nodes, as OpenMetrics text for promtool's backfill.
+"""Generated history for the sample's pods and nodes: OpenMetrics text for promtool's backfill, and then an exporter that goes on.
 
 Each series has a daily and a weekly season, noise and, where it is a counter, only ever grows; the same seed gives the same history.
 Names and labels are those of cAdvisor, kube-state-metrics, node-exporter and Kepler, as the shipped templates ask for them.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from drumlin.api.demo import sample
 
@@ -21,36 +24,96 @@ _DAY, _WEEK = 86_400, 7 * 86_400
 _MB = 1_000_000.0
 
 
+class GeneratedHistory:
+    """All series from ``start`` (epoch seconds) on: first what was, then, to be scraped, what is. Not for use by several threads."""
+
+    def __init__(self, start: int) -> None:
+        self._families = [
+            (
+                family,
+                kind,
+                [_GeneratedSeries(_name(family, kind, labels), start, level, swing) for labels, level, swing in found],
+            )
+            for family, kind, found in _families()
+        ]
+
+    def write(self, path: Path, end: int) -> int:
+        """Write the samples of the past, every ``STEP`` seconds up to ``end``, as OpenMetrics; return how many there are."""
+        count = 0
+        with path.open("w", encoding="utf-8", buffering=1 << 20) as out:
+            for family, kind, found in self._families:
+                out.write(f"# TYPE {family} {kind}\n")
+                for series in found:
+                    times = range(series.time, end, STEP)
+                    for time in times:
+                        out.write(f"{series.name} {series.sample(time, kind)} {time}\n")
+                    count += len(times)
+            out.write("# EOF\n")
+        return count
+
+    def text(self, time: float) -> str:
+        """Return what each series is at ``time``, not before what was written or returned last, in Prometheus' text format."""
+        lines = []
+        for family, kind, found in self._families:
+            name = _name(family, kind, "").removesuffix("{}")
+            lines.append(f"# TYPE {name} {kind}")
+            lines += [f"{series.name} {series.sample(time, kind)}" for series in found]
+        return "\n".join(lines) + "\n"
+
+
 def write_history(path: Path, *, start: int, end: int) -> int:
     """Write samples from ``start`` to ``end`` (epoch seconds, aligned to ``STEP``) and return how many there are."""
-    times = range(start, end, STEP)
-    count = 0
-    with path.open("w", encoding="utf-8", buffering=1 << 20) as out:
-        for family, kind, all_series in _families():
-            out.write(f"# TYPE {family} {kind}\n")
-            name = f"{family}_total" if kind == "counter" else family
-            for labels, level, swing in all_series:
-                count += _series(out, f"{name}{{{labels}}}", kind, level, swing, times)
-        out.write("# EOF\n")
-    return count
+    return GeneratedHistory(start).write(path, end)
+
+
+@contextmanager
+def scraped(found: GeneratedHistory, clock: Callable[[], float]) -> Iterator[str]:
+    """Serve what goes on to be generated on a free port of loopback; yield host:port."""
+
+    class Scrape(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = found.text(clock()).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of each scrape."""
+
+    with HTTPServer(("127.0.0.1", 0), Scrape) as server:
+        thread = threading.Thread(target=server.serve_forever, name="generated", daemon=True)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 Series = tuple[str, float, float]  # labels, level (per second for counters), share of the level that swings
 
 
-def _series(out: TextIO, name: str, kind: str, level: float, swing: float, times: range) -> int:
-    rng = random.Random(name)  # noqa: S311 - a reproducible picture, not a secret
-    shift = rng.random() * _DAY
-    total = 0.0
-    write = out.write
-    for time in times:
-        season = math.sin(2 * math.pi * (time + shift) / _DAY) * 0.7 + math.sin(2 * math.pi * time / _WEEK) * 0.3
-        value = max(0.0, level * (1 + swing * season + swing * 0.3 * (rng.random() - 0.5)))
-        if kind == "counter":
-            total += value * STEP
-            value = total
-        write(f"{name} {value:.6g} {time}\n" if kind != "counter" else f"{name} {value:.3f} {time}\n")
-    return len(times)
+def _name(family: str, kind: str, labels: str) -> str:
+    return f"{family}{'_total' if kind == 'counter' else ''}{{{labels}}}"
+
+
+class _GeneratedSeries:
+    def __init__(self, name: str, start: int, level: float, swing: float) -> None:
+        self.name, self.time, self._level, self._swing = name, start, level, swing
+        self._random = random.Random(name)  # noqa: S311 - a reproducible picture, not a secret
+        self._shift = self._random.random() * _DAY
+        self._last, self._total = float(start - STEP), 0.0
+
+    def sample(self, time: float, kind: str) -> str:
+        """Return the value at a time, which is not before the last one that was asked for."""
+        season = math.sin(2 * math.pi * (time + self._shift) / _DAY) * 0.7 + math.sin(2 * math.pi * time / _WEEK) * 0.3
+        swing = self._swing * season + self._swing * 0.3 * (self._random.random() - 0.5)
+        value = max(0.0, self._level * (1 + swing))
+        self._total += value * (time - self._last)
+        self._last = time
+        return f"{self._total:.3f}" if kind == "counter" else f"{value:.6g}"
 
 
 def _families() -> Iterator[tuple[str, str, list[Series]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import shutil
 import socket
 import subprocess
@@ -86,10 +87,12 @@ def backfill(openmetrics: Path, directory: Path) -> None:
 
 
 class ScrapeTarget(NamedTuple):
-    """What is scraped: host:port, and labels that its series get (``instance``)."""
+    """What is scraped: host:port, labels that its series get (``instance``), how often; ``as_is``: series get no labels at all."""
 
     address: str
     labels: Mapping[str, str] = MappingProxyType({})
+    interval: str | None = None
+    as_is: bool = False
 
 
 class Server:
@@ -135,7 +138,17 @@ def start_prometheus(
     """
     directory.mkdir(parents=True, exist_ok=True)
     jobs = [
-        {"job_name": job, "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}]}
+        {
+            "job_name": job,
+            "static_configs": [{"targets": [target.address], "labels": dict(target.labels)}],
+            "scrape_interval": target.interval or scrape_interval,
+            "honor_labels": target.as_is,
+            "metric_relabel_configs": [
+                {"source_labels": [label], "regex": re.escape(value), "target_label": label, "replacement": ""}
+                for label, value in (("job", job), ("instance", target.address))
+                if target.as_is
+            ],
+        }
         for job, target in (targets or {}).items()
     ]
     config = directory / "prometheus.yml"

@@ -38,6 +38,7 @@ WORKLOAD = f"{sample.CLUSTER}/payments/deployment/checkout"
 METRIC = "cpu_usage"
 LIVE_SCRAPE = "1s"
 _LIVE_SECONDS = 45.0
+_GOES_ON = "15s"  # how often what is generated is scraped, after its history
 
 COUNTS = """PREFIX : <https://w3id.org/drumlin/ns#>
 SELECT ?kind (COUNT(?entity) AS ?count) WHERE { GRAPH ?entity { ?entity a ?type } BIND(STRAFTER(STR(?type), "#") AS ?kind) }
@@ -83,15 +84,14 @@ def _edge(show: Demo, directory: Path, port: int, *, once: bool) -> None:
         _graph(show, client)
         _series(show, client, fetch=url is not None)
         if not once:
-            _keep_serving(client, f"{WORKLOAD} -u {client.url}", f"history {WORKLOAD} {METRIC} --last 7d")
+            _keep_serving(client, WORKLOAD, f"history {WORKLOAD} {METRIC} --last 7d")
 
 
 def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
-    with kuscia_network.telemetry(directory) as url:
-        port = listening_address("127.0.0.1", port)
-        settings = kuscia_network.settings(url, port)
+    with kuscia_network.telemetry(directory) as url, listening_address("127.0.0.1", port) as chosen:
+        settings = kuscia_network.settings(url, chosen)
         source = kuscia_network.source(directory / "cluster", settings)
-        with _service(directory, settings, source, port) as client:
+        with _service(directory, settings, source, chosen) as client:
             _graph(show, client)
             show.say("How is each domain?")
             if not kuscia_network.board(client):
@@ -108,7 +108,7 @@ def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
             if not once:
                 _keep_serving(
                     client,
-                    f"{kuscia_network.FAILED} -u {client.url}",
+                    kuscia_network.FAILED,
                     f"query why-failed -p work={kuscia_network.FAILED}",
                 )
 
@@ -171,12 +171,18 @@ def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
     text = directory / "history.om"
     end = int(now().timestamp()) // history.STEP * history.STEP
     with out.status(f"generating {show.days} days of history …"):
-        count = history.write_history(text, start=end - show.days * 86_400, end=end)
+        generated = history.GeneratedHistory(end - show.days * 86_400)
+        count = generated.write(text, end + 1)
         prometheus.backfill(text, home)
         text.unlink()
     with (
         _node_exporter(show, home) as targets,
-        prometheus.start_prometheus(home, targets=targets, scrape_interval=LIVE_SCRAPE) as server,
+        history.scraped(generated, time.time) as going_on,
+        prometheus.start_prometheus(
+            home,
+            targets={**targets, "generated": prometheus.ScrapeTarget(going_on, {}, _GOES_ON, as_is=True)},
+            scrape_interval=LIVE_SCRAPE,
+        ) as server,
     ):
         show.say(f"Prometheus runs at {server.url} with {count:,} generated samples")
         yield server.url
@@ -200,8 +206,10 @@ def _sample_service(show: Demo, directory: Path, url: str | None, port: int) -> 
     """Load the sample into a fresh store and serve it; yield a client."""
     cluster = directory / "cluster"
     sample.write_sample(cluster, days=show.days, now=now())
-    port = listening_address("127.0.0.1", port)
-    with _service(directory, _settings(url, port), DumpSource([cluster], KINDS, clock=now), port) as client:
+    with (
+        listening_address("127.0.0.1", port) as chosen,
+        _service(directory, _settings(url, chosen), DumpSource([cluster], KINDS, clock=now), chosen) as client,
+    ):
         yield client
 
 

@@ -33,6 +33,10 @@ class AccessGuard:
         """Return whether there is a route at a path."""
         return self._rules.find(path) is not None
 
+    async def learn(self, scope: Scope) -> None:
+        """Have the token of a request verified by its issuer where that is needed; raises ``GuessesThrottled`` and ``Busy``."""
+        await self.authenticator.learn(scope["headers"], address_of(scope))
+
     def check(self, exchange: Exchange) -> Application | None:
         """Set ``exchange.caller`` and return None when the request may pass, else what answers it.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -59,6 +60,8 @@ class EdgeApplication:
         self._alive = Whole(msgspec.json.encode(operations.alive(parts.settings)), media_type="application/json")
         self._sparql = SparqlEndpoint(parts, parts.asking, metrics) if parts.asking else None
         self._subgraph = SubgraphEndpoint(parts)
+        self._issuers = bool(parts.settings.issuer)
+        self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
         origins = parts.settings.cors
         self._with_origins: Application = self._answer
@@ -115,6 +118,8 @@ class EdgeApplication:
         authenticator.refresh()
         count = 0
         for exchange, task in tuple(self._running.items()):
+            if exchange.caller is not None and authenticator.is_due(exchange.caller):
+                self._verify_again(exchange.scope)
             known = exchange.caller is None or authenticator.is_accepted(exchange.caller)
             if task is None or known or not exchange.may_be_cut or exchange in self._ended:
                 continue
@@ -123,6 +128,17 @@ class EdgeApplication:
             task.cancel()
             count += 1
         return count
+
+    def _verify_again(self, scope: Scope) -> None:
+        """Verify the token of a request that is being answered, so that a stream ends with it."""
+
+        async def verify() -> None:
+            with suppress(DrumlinError):  # that nobody could be asked now says nothing of the token
+                await self._access.learn(scope)
+
+        task = asyncio.ensure_future(verify())
+        self._learning.add(task)
+        task.add_done_callback(self._learning.discard)
 
     def _reason_to_cut(self) -> DrumlinError:
         if self._cut:
@@ -156,6 +172,8 @@ class EdgeApplication:
             if wants_page(scope["path"], exchange.headers.get(b"accept"), scope["query_string"]):
                 to_page(scope)
         try:
+            if self._issuers:
+                await self._access.learn(scope)
             closed = self._access.check(exchange)
         except DrumlinError as error:
             await self._refuse(exchange, error, send)

@@ -40,6 +40,7 @@ _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.PreconditionRequired, 428, "Precondition required"),
     (errors.Unauthenticated, 401, "Unauthenticated"),
     (errors.Forbidden, 403, "Forbidden"),
+    (errors.IdentityUnavailable, 503, "Identity unavailable"),
     (errors.StoreFull, 507, "Store full"),
     (errors.Busy, 503, "Busy"),
     (errors.Cancelled, 499, "Client closed request"),

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires, version
+from pathlib import Path
 from re import match
 from typing import Any
 
+VENDORED = Path(__file__).parent / "vendor" / "vendor.toml"
+"""What ``make vendor`` made the scripts of others from."""
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 @dataclass(frozen=True, slots=True)
 class UsedPackage:
-    """A package that runs with the service, and its licence as it says itself."""
+    """A package that runs with the service or in its pages, and its licence as it says itself."""
 
     name: str
     version: str
@@ -27,6 +31,7 @@ class AboutView:
 
     version: str
     packages: tuple[UsedPackage, ...]
+    scripts: tuple[UsedPackage, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +47,13 @@ class RouteView:
 
 @cache
 def view() -> AboutView:
-    """Collect the packages that this one requires (once per process)."""
-    return AboutView(version("drumlin"), tuple(sorted(_packages(), key=lambda each: each.name)))
+    """Collect the packages that this one requires, and those that its pages send to browsers (once per process)."""
+    return AboutView(version("drumlin"), tuple(sorted(_packages(), key=lambda each: each.name)), tuple(_scripts()))
+
+
+def _scripts() -> Iterator[UsedPackage]:
+    for bundle in tomllib.loads(VENDORED.read_text(encoding="utf-8"))["bundle"]:
+        yield from (UsedPackage(**each) for each in bundle["packages"])
 
 
 def _packages() -> Iterator[UsedPackage]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import msgspec
+
 from drumlin.api.pages.wording import number
 
 WIDTH, HEIGHT = 720, 180
@@ -93,6 +95,28 @@ def chart(
         tuple(Tick(y(value), number(value, unit)) for value in (least, (least + most) / 2, most)),
         x(now) if now is not None and first < now < last else None,
     )
+
+
+def plotted(
+    measured: Sequence[Point],
+    unit: str,
+    predicted: Sequence[Point] = (),
+    interval: Sequence[tuple[float, float, float]] = (),
+) -> str:
+    """Return what ``chart`` draws as JSON, for a script that draws it: ``at`` in seconds, and a value or null of each line at each."""
+    lines: dict[str, dict[float, float | None]] = {
+        "y": dict(measured),
+        "predicted": dict(predicted),
+        "low": {at: low for at, low, _ in interval},
+        "high": {at: high for at, _, high in interval},
+    }
+    times = sorted(set().union(*lines.values()))
+    drawn = {name: [_finite(line.get(at)) for at in times] for name, line in lines.items()}
+    return msgspec.json.encode({"unit": unit, "at": times, **drawn}).decode()
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _bounds(values: Sequence[float]) -> tuple[float, float]:

@@ -68,6 +68,11 @@ class Relation:
     term: str
     entities: tuple[LinkedEntity, ...]
 
+    @property
+    def drawn(self) -> bool:
+        """Whether it is part of the picture of the neighbourhood."""
+        return self.term not in _NOT_DRAWN
+
 
 @dataclass(frozen=True, slots=True)
 class MetricCard:
@@ -186,12 +191,7 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
 
 
 def _neighbours(relations: Sequence[Relation]) -> list[Neighbour]:
-    return [
-        Neighbour(each.term, one.what, one.state)
-        for each in relations
-        if each.term not in _NOT_DRAWN
-        for one in each.entities
-    ]
+    return [Neighbour(each.term, one.what, one.state) for each in relations if each.drawn for one in each.entities]
 
 
 def _own(graph: EntityGraph) -> Mapping[str, Any]:

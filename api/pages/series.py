@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any
 
 from drumlin.api.bootstrap import Services, now
-from drumlin.api.pages.charts import Chart, Point, Summary, chart, summary
+from drumlin.api.pages.charts import Chart, Point, Summary, chart, plotted, summary
 from drumlin.api.pages.wording import moment, number, percent
 from drumlin.api.routes.forecasts import forecasts_of
 from drumlin.kg.errors import DrumlinError, ResourceNotFound
@@ -47,6 +47,8 @@ class SeriesView:
     gap: str
     step: str
     chart: Chart | None
+    plot: str
+    """The points as JSON, for a chart that a script draws: times in seconds, and a value or null of each line at each of them."""
     summary: Summary
     rows: tuple[tuple[str, str], ...]
     left_out: int
@@ -130,6 +132,7 @@ def _made(service: Services, entity: str, metric: str, last: str, end: datetime)
         gap="" if not gap else str(gap),
         step=str(found.step),
         chart=chart(measured, resolution.unit, predicted, interval, end.timestamp()),
+        plot=plotted(measured, resolution.unit, predicted, interval),
         summary=summary(measured),
         rows=tuple((moment(at), number(value, resolution.unit)) for at, value in reversed(known[-_ROWS:])),
         left_out=max(0, len(known) - _ROWS),

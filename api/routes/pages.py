@@ -35,6 +35,7 @@ from drumlin.api.routes.subgraph import Wish, id_of, represent
 from drumlin.kg.errors import DrumlinError, ResourceNotFound
 from drumlin.kg.events.feed import EventFilter
 from drumlin.kg.graphs.neighbourhood import Traversal
+from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.search.query import Sort
 from drumlin.kg.telemetry import logs as log_lines
 from drumlin.kg.telemetry.durations import parse_moment
@@ -47,7 +48,7 @@ Fragment = Annotated[
 ]
 _SHOWN_LINES = 200
 _FOREVER = "public, max-age=31536000, immutable"
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 
 
 class PageRoute(APIRoute):
@@ -213,8 +214,8 @@ def forecasts(
 
 
 @queries_router.get("/sparql.html")
-def sparql(request: Request, service: Service, catalogue: Catalogue) -> Response:
-    """Show a form for queries, and what the query of the request finds."""
+def sparql(request: Request, service: Service, catalogue: Catalogue, fragment: Fragment = None) -> Response:
+    """Show a form for queries, and what the query of the request finds; that alone as a part of a page."""
     asked = request.query_params.get("query", "").strip()
     view, problem, status = None, None, 200
     if asked:
@@ -223,8 +224,9 @@ def sparql(request: Request, service: Service, catalogue: Catalogue) -> Response
         except DrumlinError as error:
             status, problem = problems.status_of(error)[0], problems.problem_of(error)
     return render(
-        request, "sparql.html", status=status, text=asked, view=view, problem=problem, saved=catalogue.queries.values(),
-        terms=query.vocabulary(), example=query.EXAMPLE,
+        request, "sparql.html" if fragment is None else "sparql_answer.html", status=status, fragment=fragment, text=asked,
+        view=view, problem=problem, saved=catalogue.queries.values(), terms=query.vocabulary(), example=query.EXAMPLE,
+        namespace=NAMESPACE,
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from drumlin.kg.config.custom_resources import ResourceSettings
 from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
+from drumlin.kg.config.issuers import IssuerSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
 from drumlin.kg.model.iris import RESERVED, Iris, is_plain_segment
@@ -252,6 +253,9 @@ class Settings(BaseSettings):
         None,
         description="Role of callers without a token [`admin` on loopback as long as there are no tokens, else `none`].",
     )
+    issuer: tuple[IssuerSettings, ...] = Field(
+        (), description="Issuers of signed tokens (OpenID Connect) that are accepted beside our own (docs/access.md)."
+    )
     audit_log: Path | None = Field(
         None, description="File of the audit log [`access.jsonl` in the directory of the store]."
     )
@@ -294,6 +298,13 @@ class Settings(BaseSettings):
         names = [each.name for each in found]
         if len(set(names)) < len(names):
             raise ValueError("two datasources have the same name")
+        return found
+
+    @field_validator("issuer")
+    @classmethod
+    def _issuers_differ(cls, found: tuple[IssuerSettings, ...]) -> tuple[IssuerSettings, ...]:
+        if len({each.issuer for each in found}) < len(found):
+            raise ValueError("an issuer is named twice")
         return found
 
     @property

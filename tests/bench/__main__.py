@@ -26,6 +26,7 @@ BENCHES = {
     "writes": Bench("the writer alone, and what 100,000 writes leave behind", 15),
     "sparql": Bench("queries against oxigraph serve; runaways, clients that leave", 20, ("wrk",)),
     "search": Bench("questions to an index of 200,000 entities", 15),
+    "pages": Bench("pages over 30,000 pods: how long they take, and how much they send", 15),
     "audit": Bench("an audit of a million statements, against pyshacl", 30),
     "conformance": Bench("every route as its document says, many requests each", 90),
     "siege": Bench("one good client beside 50 hostile ones of every sort, for ten minutes", 15),

@@ -5,6 +5,7 @@ Debian's package is ``chromium``. Pictures of every page are kept where the vari
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -97,27 +98,36 @@ def axe() -> str:
     return (javascript_packages.FOLDER / "node_modules" / "axe-core" / "axe.min.js").read_text(encoding="utf-8")
 
 
+def _keep_picture(browser: Browser, name: str) -> None:
+    """Save a picture of the page where ``PICTURES`` names a directory."""
+    if directory := os.environ.get("PICTURES"):
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        browser.picture(Path(directory) / f"{name}.png")
+
+
+def _violations(browser: Browser) -> list[tuple[str, str, str]]:
+    found = browser.run(f"axe.run({{runOnly: {RULES}}}).then(found => found.violations)")
+    return [(each["id"], each["nodes"][0]["html"][:160], each["nodes"][0]["failureSummary"][:200]) for each in found]
+
+
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_is_accessible_narrow_and_wide_light_and_dark(
     browser: Browser, shown: Service, axe: str, path: str
 ) -> None:
     """Nothing is cut off to the side, axe finds nothing against WCAG 2.2 AA, no host but ours is asked, nothing fails."""
-    kept = os.environ.get("PICTURES")
-    for width, dark in ((360, False), (1280, True)):
-        browser.open(shown.url + path, width=width, dark=dark)
+    for width in (360, 1280):
+        browser.open(shown.url + path, width=width)
         assert browser.run("document.querySelectorAll('h1').length") == 1
-        assert browser.run("document.documentElement.scrollWidth") <= width
         browser.run("document.querySelectorAll('[data-src]').forEach(each => each.scrollIntoView())")
         browser.until("!document.querySelector('[aria-busy]')")
-        if kept:
-            name = quote(path, safe="")[:60]
-            browser.picture(Path(kept) / f"{name}-{width}-{'dark' if dark else 'light'}.png")
+        browser.until("!document.querySelector('[data-query]') || document.getElementById('query-editor')")
+        browser.until("!document.querySelector('figure[data-plot]') || document.querySelector('.plot canvas')")
+        assert browser.run("document.documentElement.scrollWidth") <= width
         browser.run(axe)
-        found = browser.run(f"axe.run({{runOnly: {RULES}}}).then(found => found.violations)")
-        said = [
-            (each["id"], each["nodes"][0]["html"][:160], each["nodes"][0]["failureSummary"][:200]) for each in found
-        ]
-        assert said == [], (width, said)
+        for dark in (False, True):
+            browser.look(dark=dark)
+            _keep_picture(browser, f"{quote(path, safe='')[:60]}-{width}-{'dark' if dark else 'light'}")
+            assert _violations(browser) == [], (width, dark)
     _clean(browser, shown)
 
 
@@ -132,7 +142,7 @@ def test_a_workload_is_found_and_its_query_of_last_week_copied(browser: Browser,
     browser.follow(f"at.href && at.href.endsWith('/doc/{CHECKOUT}')")
     card = "document.querySelector('[data-src*=\"metric=cpu_usage\"]')"
     browser.run(f"{card}.scrollIntoView()")
-    browser.until(f"{card}.querySelector('svg.chart')")
+    browser.until(f"{card}.querySelector('.plot canvas')")
     browser.tab_to("at.textContent === '7d' && at.dataset.part && at.dataset.part.includes('cpu_usage')")
     browser.press("Enter")
     browser.until(f"{card}.querySelector('svg.chart') && {card}.querySelector('[aria-current]')?.textContent === '7d'")
@@ -186,19 +196,30 @@ def test_why_a_job_failed_is_seen_on_its_page(browser: Browser, shown: Service) 
     assert "5 min" in text
 
 
+def _replace(browser: Browser, text: str) -> None:
+    """Replace what the editor holds; it is emptied first, since Chromium puts styles of its own where text replaces lines."""
+    browser.tab_to("at.id === 'query-editor'")
+    browser.press("a", control=True)
+    browser.press("Backspace")
+    browser.type(text)
+
+
+def _write_query(browser: Browser, text: str) -> None:
+    """Replace what the editor holds, and run it, by keyboard."""
+    _replace(browser, text)
+    browser.press("Enter", control=True)
+
+
 def test_a_query_is_written_corrected_and_downloaded(browser: Browser, shown: Service) -> None:
-    """A typo finds nothing and is named; corrected, the result is a table, and its download is a link."""
+    """A typo finds nothing and is named; corrected, the result is a table, and its download is a link; the page stays."""
     browser.open(f"{shown.url}/sparql")
-    browser.tab_to("at.id === 'query'")
-    browser.run("document.activeElement.select()")
-    browser.type(f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deploymnt ; :name ?n }}")
-    browser.press("Enter", control=True)
+    browser.until("document.getElementById('query-editor')")
+    browser.run("window.same = true")
+    _write_query(browser, f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deploymnt ; :name ?n }}")
     browser.until("document.body.innerText.includes('Did you mean :Deployment?')")
-    browser.tab_to("at.id === 'query'")
-    browser.run("document.activeElement.select()")
-    browser.type(f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deployment ; :name ?n }}")
-    browser.press("Enter", control=True)
+    _write_query(browser, f"PREFIX : <{NS}> SELECT ?x ?n {{ ?x a :Deployment ; :name ?n }}")
     browser.until("document.querySelectorAll('table[data-sortable] tbody tr').length === 10")
+    assert browser.run("window.same && location.search.includes('Deployment')")
     browser.tab_to("at.textContent === 'n' && at.tagName === 'BUTTON'")
     browser.press("Enter")
     first = "document.querySelector('table[data-sortable] tbody tr').innerText"
@@ -210,6 +231,80 @@ def test_a_query_is_written_corrected_and_downloaded(browser: Browser, shown: Se
     browser.tab_to("at.textContent === 'CSV'", most=300)
     address = browser.run("document.activeElement.href")
     assert httpx.get(address).text.splitlines()[0] == "x,n"
+    _clean(browser, shown)
+
+
+@pytest.mark.parametrize(
+    ("written", "chosen"),
+    [
+        (f"PREFIX : <{NS}> SELECT * {{ ?x a :Statef", ":StatefulSet"),
+        (f"PREFIX k: <{NS}> SELECT * {{ ?x k:namesp", "k:namespace"),
+        ("SELECT ?workload { ?wor", "?workload"),
+        ("SELECT * { ?x ?p <checko", f"<https://kg.example/id/{CHECKOUT}>"),
+        ("SELECT * { ?x ?p ?o } ORD", "ORDER"),
+    ],
+)
+def test_the_editor_completes_terms_variables_keywords_and_names(
+    browser: Browser, shown: Service, written: str, chosen: str
+) -> None:
+    """Ctrl+Space offers what fits where the text ends, and Enter takes it; the names come from the store."""
+    browser.open(f"{shown.url}/sparql")
+    browser.until("document.getElementById('query-editor')")
+    _replace(browser, written)
+    browser.press(" ", control=True)
+    labels = "[...document.getElementById('query-editor').shadowRoot.querySelectorAll('.cm-completionLabel')]"
+    browser.until(f"{labels}.length")
+    place = f"{labels}.findIndex(each => {json.dumps(chosen)}.match(/[^/]*$/)[0].replace('>', '') === each.textContent)"
+    browser.run("new Promise(done => setTimeout(done, 150))")  # the list takes no key in its first moment
+    for _ in range(browser.run(place)):
+        browser.press("ArrowDown")
+    browser.press("Enter")
+    browser.until(f"document.getElementById('query').value.includes({json.dumps(chosen)})")
+    _clean(browser, shown)
+
+
+def test_a_query_that_takes_long_is_cancelled(browser: Browser, shown: Service) -> None:
+    """A clock runs beside it; the button ends it, also in the service, which is idle soon after."""
+    browser.open(f"{shown.url}/sparql")
+    browser.until("document.getElementById('query-editor')")
+    _write_query(browser, "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }")
+    browser.until("/^[0-9.]+ s$/.test(document.querySelector('[data-clock]').textContent)")
+    browser.tab_to("'cancel' in at.dataset")
+    browser.press("Enter")
+    browser.until("document.getElementById('answer').innerText === 'Cancelled.'")
+    assert browser.run("document.querySelector('[data-cancel]').hidden")
+    deadline = time.monotonic() + 30
+    while 'drumlin_pool_running{pool="queries"} 0' not in (told := httpx.get(f"{shown.url}/metrics").text):
+        assert time.monotonic() < deadline, [line for line in told.splitlines() if "pool_running" in line]
+        time.sleep(0.2)
+
+
+def test_numbers_of_a_result_become_a_chart(browser: Browser, shown: Service) -> None:
+    """A button draws each numeric column, and takes the charts away again."""
+    browser.open(f"{shown.url}/queries/requests-per-node")
+    browser.tab_to("'chart' in at.dataset")
+    browser.press("Enter")
+    browser.until("document.querySelectorAll('.plot canvas').length === 4")
+    browser.press("Enter")
+    browser.until("!document.querySelector('.plot')")
+    _clean(browser, shown)
+
+
+def test_a_neighbourhood_is_walked_through_by_keyboard(browser: Browser, shown: Service) -> None:
+    """The picture grows by what is around an entity, and its table holds the same; what was opened once is not opened again."""
+    browser.open(f"{shown.url}/doc/{CHECKOUT}")
+    browser.tab_to("'exploreButton' in at.dataset")
+    browser.press("Enter")
+    rows = "[...document.querySelectorAll('[data-explored] tbody tr')].map(row => row.textContent)"
+    browser.until(f"{rows}.length >= 6")
+    before = browser.run(rows)
+    assert any(each.startswith("checkout-") and "managed by → checkout" in each for each in before), before
+    browser.run("document.querySelector('[data-with-explore] summary').focus()")
+    browser.press("Enter")
+    browser.tab_to("at.tagName === 'BUTTON' && at.getAttribute('aria-label')?.startsWith('Open: checkout-')")
+    browser.press("Enter")
+    browser.until(f"{rows}.length > {len(before)}")
+    assert any(NODE.rpartition("/")[2] in each for each in browser.run(rows))
     _clean(browser, shown)
 
 

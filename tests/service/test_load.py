@@ -295,5 +295,5 @@ def test_following_a_dump_keeps_and_removes_by_the_same_rule(tmp_path: Path) -> 
             )
             assert answer.returncode == 0, answer.stderr
             status = httpx.get(f"{service.url}/subgraph/{id_of(PAYMENTS[0])}").status_code
-            assert status == (410 if complete else 200)
+            assert status == (410 if complete else 200), answer.stderr + "".join(service.log)
             assert httpx.get(f"{service.url}/subgraph/{id_of(PAYMENTS[1])}").status_code == 200

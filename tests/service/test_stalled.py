@@ -85,13 +85,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         parts = assemble(Settings(base="https://kg.example"), directory=directory)
         parts.store.apply([_written(f"{ELSEWHERE}{number}", 200_000) for number in range(1, GRAPHS)])
         parts.store.apply([_written(each, 2 << 20) for each in (f"{ELSEWHERE}0", ENTITY)])
-        port, began = listening_address(HOST, 0), threading.Event()
-        server = threading.Thread(target=run_server, args=(parts, HOST, port, stop, began.set))
-        server.start()
-        assert began.wait(DEADLINE)
-        yield Running(parts, port, logged)
-        stop.set()
-        server.join(DEADLINE)
+        began = threading.Event()
+        with listening_address(HOST, 0) as port:
+            server = threading.Thread(target=run_server, args=(parts, HOST, port, stop, began.set))
+            server.start()
+            assert began.wait(DEADLINE)
+            yield Running(parts, port, logged)
+            stop.set()
+            server.join(DEADLINE)
 
 
 def _written(graph: str, size: int) -> GraphWrite:

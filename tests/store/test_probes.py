@@ -118,11 +118,22 @@ def test_an_address_of_another_machine_is_told_from_a_port_in_use(host: str) -> 
     with pytest.raises(InvalidSettings, match=f"cannot listen on {host}:0") as told:
         Probes(Settings.load(metrics={"port": 0, "host": host}), ())
     with pytest.raises(InvalidSettings, match=f"cannot listen on {host}:0") as of_service:
-        listening_address(host, 0)
+        listening_address(host, 0).__enter__()
 
     assert "--metrics-host 127.0.0.1" in (told.value.hint or "")
     assert "--host 127.0.0.1" in (of_service.value.hint or "")
     assert "another port" not in f"{told.value.hint} {of_service.value.hint}"
+
+
+def test_two_services_that_begin_at_once_do_not_share_a_port() -> None:
+    """The second is refused while nobody listens yet; a free port is another one; at the end the first can be had again."""
+    with listening_address("127.0.0.1", 0) as port:
+        with pytest.raises(InvalidSettings, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+            listening_address("127.0.0.1", port).__enter__()
+        with listening_address("127.0.0.1", 0) as other:
+            assert other != port
+    with listening_address("127.0.0.1", port) as again:
+        assert again == port
 
 
 def test_a_port_that_is_reserved_is_told_so() -> None:

@@ -91,7 +91,7 @@ def test_remote_stores_tells_what_each_engine_lacks() -> None:
 def test_every_dependency_is_justified_and_used() -> None:
     """Each dependency of an installation has a row in decision 2, and the product imports it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    names = [re.split(r"[<>=]", each)[0] for each in project["dependencies"]]
+    names = [re.split(r"[<>=[]", each)[0] for each in project["dependencies"]]
     rows = re.findall(
         r"^\| ([^|]+) \|", (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(), re.MULTILINE
     )
@@ -104,4 +104,4 @@ def test_every_dependency_is_justified_and_used() -> None:
     }
 
     assert not {*names} - justified
-    assert not {name.replace("-", "_").replace("pyyaml", "yaml") for name in names} - imported
+    assert not {name.replace("-", "_").replace("pyyaml", "yaml").replace("pyjwt", "jwt") for name in names} - imported

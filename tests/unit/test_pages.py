@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import threading
 import tomllib
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +17,7 @@ import pytest
 from drumlin.api.http.relative_addresses import prefix_of, root_from, without_prefix
 from drumlin.api.pages import series, wording
 from drumlin.api.pages.addresses import has_page, to_page, wants_page
-from drumlin.api.pages.charts import chart, summary
+from drumlin.api.pages.charts import chart, plotted, summary
 from drumlin.api.pages.drawing import EACH_SIDE, Neighbour, draw
 from drumlin.api.pages.series import KEPT, SharedSeries
 from drumlin.api.pages.timelines import WIDTH, RanRun, timeline
@@ -113,6 +116,42 @@ def test_the_style_sheet_and_the_script_ask_nothing_of_others() -> None:
         assert not re.search(r"https?://|@import|\burl\(|\beval\(|new Function|innerHTML|insertAdjacentHTML", text), (
             name
         )
+
+
+def test_what_others_made_is_what_its_list_says() -> None:
+    """Each vendored file has the hash that ``make vendor`` noted, each of its packages a version and a free licence, and none is left out."""
+    bundles = tomllib.loads((PAGES / "vendor" / "vendor.toml").read_text(encoding="utf-8"))["bundle"]
+    hashes = {name: noted for bundle in bundles for name, noted in bundle["files"].items()}
+    static = PAGES / "static"
+    assert hashes.keys() == {each.name for each in static.glob("*.vendored.*s*") if each.suffix != ".txt"}
+    for name, noted in hashes.items():
+        assert sha256((static / name).read_bytes()).hexdigest() == noted, f"{name}: run make vendor"
+    packages = [each for bundle in bundles for each in bundle["packages"]]
+    assert {each["licence"] for each in packages} <= {"MIT", "0BSD", "ISC", "BSD-3-Clause"}
+    texts = (static / "licences.vendored.txt").read_text(encoding="utf-8")
+    assert all(f"{each['name']}\n=" in texts for each in packages)
+    locked = json.loads((PAGES / "vendor" / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    assert all(locked[f"node_modules/{each['name']}"]["version"] == each["version"] for each in packages)
+
+
+def test_all_that_pages_load_is_small() -> None:
+    """Styles, scripts and pictures together stay below 1.2 MB, of which a page without an editor or a picture to walk through loads a tenth."""
+    sizes = {each.name: each.stat().st_size for each in (PAGES / "static").iterdir() if each.suffix != ".txt"}
+    assert sum(sizes.values()) < 1_200_000
+    assert sum(size for name, size in sizes.items() if not name.startswith(("editor.", "graph."))) < 120_000
+
+
+def test_a_chart_has_a_value_or_none_of_each_line_at_each_time() -> None:
+    """Measured and predicted points lie on one axis of time; what is not finite is none."""
+    told = json.loads(plotted([(0, 1.0), (60, math.nan)], "By", [(60, 3.0), (120, 4.0)], [(120, 3.5, 4.5)]))
+    assert told == {
+        "unit": "By",
+        "at": [0, 60, 120],
+        "y": [1.0, None, None],
+        "predicted": [None, 3.0, 4.0],
+        "low": [None, None, 3.5],
+        "high": [None, None, 4.5],
+    }
 
 
 def test_a_chart_leaves_gaps_and_shows_the_interval() -> None:

@@ -1,5 +1,5 @@
 // What a page gains from a script: parts fetched when they come into view, copy buttons, live changes, keys, the theme.
-// Every page works without it. Nothing is asked of another host.
+// Every page works without it. Nothing is asked of another host. What only some pages need stands in modules of its own.
 
 const TOGETHER = 3; // parts that are fetched at one time
 
@@ -24,6 +24,23 @@ for (const button of document.querySelectorAll("[data-theme-button]")) {
   });
 }
 
+// -- what other modules of a page do with each part of it ---------------------------------------------------------------------
+const followers = [];
+
+/** Call `follow` with the whole page, and with each part that comes later. */
+export function loaded(follow) {
+  followers.push(follow);
+  follow(document);
+}
+
+/** Put a part of a page into its place. It comes from this service, which escapes all that it does not trust; scripts in it do not run. */
+export function show(place, text) {
+  const part = new DOMParser().parseFromString(text, "text/html");
+  place.replaceChildren(...part.body.childNodes);
+  ready(place);
+  for (const follow of followers) follow(place);
+}
+
 // -- parts that are fetched when they come into view ------------------------------------------------------------------------
 const waiting = [];
 let running = 0;
@@ -35,10 +52,7 @@ async function load(place) {
     const answer = await fetch(place.dataset.src, { headers: { Accept: "text/html" } });
     const type = answer.headers.get("Content-Type") || "";
     if (!type.startsWith("text/html")) throw new Error(`${answer.status} ${answer.statusText}`);
-    // The part comes from this service, which escapes all that it does not trust; scripts in it would not run in any case.
-    const part = new DOMParser().parseFromString(await answer.text(), "text/html");
-    place.replaceChildren(...part.body.childNodes);
-    ready(place);
+    show(place, await answer.text());
   } catch (error) {
     place.append(Object.assign(document.createElement("p"), { className: "notice bad", textContent: String(error.message || error) }));
   } finally {
@@ -171,3 +185,6 @@ addEventListener("keydown", (event) => {
 });
 
 ready(document);
+if (document.querySelector("form[data-query]")) import("./query.js");
+if (document.querySelector("[data-explore]")) import("./explore.js");
+if (document.querySelector("figure[data-plot], button[data-chart], [data-src], #answer")) import("./plot.js");

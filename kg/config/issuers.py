@@ -1,0 +1,76 @@
+"""Who else may say who a caller is: issuers of signed tokens (OpenID Connect), and what their claims grant."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any, Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+ALGORITHMS: tuple[Algorithm, ...] = get_args(Algorithm)
+"""Signatures with a pair of keys; a shared secret (HS256) could be the public key itself, and ``none`` is no signature."""
+
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class GrantSettings(BaseModel):
+    """The role of callers whose tokens claim something. The first grant that fits decides."""
+
+    model_config = _FROZEN
+    claim: str = Field(
+        "sub", min_length=1, description="Claim that is looked at; dots lead into objects (`realm.roles`)."
+    )
+    value: str = Field(min_length=1, description="What it is, or one of its values is; `*` stands for anything.")
+    role: Literal["reader", "writer", "admin", "exporter", "agent", "peer"] = Field(description="Role that it grants.")
+    owners: tuple[str, ...] = Field((), description="Names under which an exporter writes.")
+    guid: str | None = Field(None, description="GUID of an agent.")
+
+    @model_validator(mode="after")
+    def _says_whose(self) -> Self:
+        if (self.role == "exporter") != bool(self.owners):
+            raise ValueError("owners are for the role exporter, which needs them")
+        if (self.role == "agent") != (self.guid is not None):
+            raise ValueError("guid is for the role agent, which needs it")
+        return self
+
+    def fits(self, claims: dict[str, Any]) -> bool:
+        """Return whether a token with these claims gets the role."""
+        found: Any = claims.get(self.claim)
+        if found is None:
+            found = claims
+            for part in self.claim.split("."):
+                found = found.get(part) if isinstance(found, dict) else None
+        values = found if isinstance(found, list) else [found]
+        return any(isinstance(each, str) and fnmatchcase(each, self.value) for each in values)
+
+
+class IssuerSettings(BaseModel):
+    """An issuer of signed tokens that are accepted as bearer tokens (OpenID Connect Core 1.0, RFC 7519)."""
+
+    model_config = _FROZEN
+    issuer: str = Field(description="Its address: what its tokens have as `iss`.")
+    audience: str = Field(min_length=1, description="What the tokens for this service have as `aud`.")
+    keys: str | None = Field(
+        None, description="Address of its public keys (JWKS) [what its `/.well-known/openid-configuration` names]."
+    )
+    algorithms: tuple[Algorithm, ...] = Field(ALGORITHMS, min_length=1, description="Signatures that are accepted.")
+    leeway: float = Field(60.0, ge=0, le=600, description="Seconds by which its clock may differ.")
+    name: str = Field("sub", min_length=1, description="Claim that names the caller in logs (`email`).")
+    grant: tuple[GrantSettings, ...] = Field(min_length=1, description="Which claims grant which role.")
+
+    @model_validator(mode="after")
+    def _cannot_be_overheard(self) -> Self:
+        for address in filter(None, (self.issuer, self.keys)):
+            if can_be_overheard(address):
+                raise ValueError(f"{address} is not an https address: whoever answers for it could sign in as anybody")
+        return self
+
+
+def can_be_overheard(address: str) -> bool:
+    """Return whether what is fetched from an address could come from somebody else: all but https, and http on this machine."""
+    parts = urlsplit(address)
+    return parts.scheme != "https" and not (
+        parts.scheme == "http" and parts.hostname in ("localhost", "127.0.0.1", "::1")
+    )
