@@ -114,11 +114,10 @@ def _kuscia(show: Demo, directory: Path, port: int, *, once: bool) -> None:
 
 
 def _functions(show: Demo, directory: Path, port: int, *, once: bool) -> None:
-    with function_calls.telemetry(directory) as url:
-        port = listening_address("127.0.0.1", port)
-        settings = function_calls.settings(url, port)
+    with function_calls.telemetry(directory) as url, listening_address("127.0.0.1", port) as chosen:
+        settings = function_calls.settings(url, chosen)
         source = function_calls.source(directory / "cluster", settings)
-        with _service(directory, settings, source, port) as client:
+        with _service(directory, settings, source, chosen) as client:
             _graph(show, client)
             _step(show, "Which function runs in which pods?", function_calls.functions(client))
             if url is None:

@@ -6,9 +6,11 @@ IRIs are those that the peer's exporter makes: ``https://kubernetes.local/#{name
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
+from drumlin.kg.errors import InvalidIdentifier
 from drumlin.kg.model.iris import Iris, ObjectName
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.rdf.syntax import Lines
@@ -48,7 +50,10 @@ Measure = Callable[[Sequence[str], Sequence[str]], Iterable[Measured]]
 def snapshot(look_up: Callable[[str], Sequence[Row]], measure: Measure, iris: Iris, now: datetime) -> Lines:
     """Return the statements of a snapshot of ``now``."""
     nodes, pods, workloads = (look_up(_PREFIX + query) for query in (_NODES, _PODS, _WORKLOADS))
-    ids = {row["it"]: _id(iris, row["it"]) for row in (*nodes, *pods, *workloads) if row["it"].startswith(iris.root)}
+    ids: dict[str, str] = {}
+    for row in (*nodes, *pods, *workloads):
+        with suppress(InvalidIdentifier):  # a foreign graph may state what it likes
+            ids[row["it"]] = _id(iris, row["it"])
     lines: set[str] = set()
     for row in nodes:
         if (node := ids.get(row["it"])) is not None:
@@ -88,7 +93,7 @@ def _node(node: str, row: Row, at: int) -> Iterator[str]:
 
 def _pod(pod: str, row: Row, ids: Mapping[str, str]) -> Iterator[str]:
     yield from _resource(pod, "Pod")
-    yield f"<{pod}> <http://glaciation-project.eu/model/k8s/#hasName> {_text(pod.rpartition('.')[2])} ."
+    yield f"<{pod}> <http://glaciation-project.eu/model/k8s/#hasName> {_text(row['it'].rpartition('/')[2])} ."
     yield from _status(pod, _local(row.get("phase", "Unknown")), row.get("start"))
     if node := ids.get(row.get("node", "")):
         yield f"<{pod}> <glc:consumes> <{node}> ."
