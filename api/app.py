@@ -11,7 +11,9 @@ from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from drumlin.api.access.authentication import Authenticator
-from drumlin.api.access.issued_tokens import IssuedTokens
+from drumlin.api.access.code_flow import CodeFlow
+from drumlin.api.access.issued_tokens import IssuedTokens, send_form
+from drumlin.api.access.sessions import Sessions
 from drumlin.api.bootstrap import Services, token_file
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.entry import EdgeApplication
@@ -42,6 +44,7 @@ from drumlin.api.routes import (
     queries,
     resolve,
     search,
+    sign_in,
     sparql,
     store,
     subgraph,
@@ -111,10 +114,16 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.state.subscribers = events.Subscribers(parts.feed)
     app.state.saved_queries = QueryCatalogue.load(parts.iris, parts.settings.queries)
     app.state.shared_series = SharedSeries()
+    app.state.authenticator = authenticator
+    app.state.sessions = Sessions(parts.settings.base)
+    app.state.code_flow = (
+        CodeFlow(parts.settings.issuer, issued, f"{parts.settings.base}/signin/callback", send_form) if issued else None
+    )
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
     others = [each.router for each in (sparql, update, store, operations, legacy)]
-    others = [pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
+    # An issuer adds parameters of its own to the address that it sends a browser back to.
+    others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]
     _add_head(routers)
     _confine(routers)
@@ -125,7 +134,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     problems.register(app, routers)
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
-    access = AccessGuard(authenticator, parts.store, parts.audit)
+    access = AccessGuard(authenticator, app.state.sessions, parts.store, parts.audit)
     return EdgeApplication(app, parts, guard, access, app.state.metrics)
 
 

@@ -38,7 +38,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _SignedTokenAnswer:
     """What became of a signed token, and until when nobody asks again (``clock``)."""
 
     found: Verified | DrumlinError
@@ -75,13 +75,20 @@ class Authenticator:
         self._ids: Mapping[str, TokenRecord] = {}
         self._stamp: tuple[int, int, int] | None = None
         self._issued = issued
-        self._verified_signed: OrderedDict[str, _Answer] = OrderedDict()  # by SHA-256, the least recent first
-        self._refused_signed: OrderedDict[str, _Answer] = OrderedDict()
+        self._verified_signed: OrderedDict[str, _SignedTokenAnswer] = (
+            OrderedDict()
+        )  # by SHA-256, the least recent first
+        self._refused_signed: OrderedDict[str, _SignedTokenAnswer] = OrderedDict()
         self._verifying: dict[str, asyncio.Future[None]] = {}
         self._turn = asyncio.Semaphore(_TOGETHER)
         self._asks = issued is not None
         self._looked = clock()
         self._load()
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks callers for a token."""
+        return self._asks
 
     @property
     def anonymous(self) -> Caller | None:
@@ -175,7 +182,7 @@ class Authenticator:
             if isinstance(found, IdentityUnavailable)
             else REFUSED_SECONDS
         )
-        known[digest] = _Answer(found, self._clock() + seconds)
+        known[digest] = _SignedTokenAnswer(found, self._clock() + seconds)
         if len(known) > most:
             known.popitem(last=False)
 

@@ -6,6 +6,7 @@ not among them. So keys may be rotated at any time, and one that the issuer with
 
 from __future__ import annotations
 
+import hmac
 import ssl
 import threading
 import time
@@ -74,18 +75,20 @@ class IssuedTokens:
         """
         text = token.decode("ascii", "replace")
         issuer = self._issuer_of(text)
-        key = self._keys[issuer.issuer].find(*_head_of(text, issuer))
-        claims = self._checked(text, issuer, key)
-        name = "".join(filter(str.isprintable, str(claims.get(issuer.name) or claims["sub"])))[:_LETTERS]
-        grant = next((each for each in issuer.grant if each.fits(claims)), None)
-        if grant is None:
-            raise Forbidden(
-                f"{name} is known to {issuer.issuer}, and none of its claims grants a role here",
-                hint="an operator adds a grant to the issuer in drumlin.toml (docs/access.md)",
-                detail={"identity": name, "issuer": issuer.issuer},
-            )
-        caller = Caller(name, Role(grant.role), grant.owners, grant.guid, id)
-        return Verified(caller, datetime.fromtimestamp(claims["exp"] + issuer.leeway, UTC))
+        return _granted(self._claims(text, issuer, issuer.audience), issuer, id)
+
+    def verify_sign_in(self, token: bytes, id: str, issuer: IssuerSettings, nonce: str) -> Verified:
+        """Return who has signed in, by an ID token for the client of ``issuer``, which was asked with ``nonce``.
+
+        OpenID Connect Core 1.0 §3.1.3.7. Raises what ``verify`` raises.
+        """
+        text = token.decode("ascii", "replace")
+        if not issuer.client or self._issuer_of(text) is not issuer:
+            raise _invalid("another issuer has made it", hint="sign in again")
+        claims = self._claims(text, issuer, issuer.client)
+        if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
+            raise _invalid("it is for another sign-in", hint="sign in again")
+        return _granted(claims, issuer, id)
 
     def _issuer_of(self, text: str) -> IssuerSettings:
         """Return the issuer that a token names: nothing of it is believed before its signature is."""
@@ -98,13 +101,14 @@ class IssuedTokens:
             raise _invalid("no issuer of the configuration has made it", hint="the setting issuer names them")
         return issuer
 
-    def _checked(self, text: str, issuer: IssuerSettings, key: jwt.PyJWK) -> dict[str, Any]:
+    def _claims(self, text: str, issuer: IssuerSettings, audience: str) -> dict[str, Any]:
+        key = self._keys[issuer.issuer].find(*_head_of(text, issuer))
         try:
             claims: dict[str, Any] = jwt.decode(
                 text,
                 key,
                 algorithms=[key.algorithm_name],
-                audience=issuer.audience,
+                audience=audience,
                 issuer=issuer.issuer,
                 leeway=issuer.leeway,
                 options={
@@ -116,9 +120,7 @@ class IssuedTokens:
             )
             self._check_times(claims, issuer.leeway)
         except jwt.InvalidAudienceError as error:
-            raise _invalid(
-                "it is for another audience", hint=f"ask the issuer for one for {issuer.audience}"
-            ) from error
+            raise _invalid("it is for another audience", hint=f"ask the issuer for one for {audience}") from error
         except (jwt.InvalidTokenError, jwt.PyJWTError) as error:
             raise _invalid(f"{error}"[:200].lower()) from error
         return claims
@@ -190,6 +192,20 @@ class _IssuerKeys:
         return named
 
 
+def _granted(claims: Mapping[str, Any], issuer: IssuerSettings, id: str) -> Verified:
+    """Return the caller that claims make; raises ``Forbidden`` when none of them grants a role."""
+    name = "".join(filter(str.isprintable, str(claims.get(issuer.name) or claims["sub"])))[:_LETTERS]
+    grant = next((each for each in issuer.grant if each.fits(claims)), None)
+    if grant is None:
+        raise Forbidden(
+            f"{name} is known to {issuer.issuer}, and none of its claims grants a role here",
+            hint="an operator adds a grant to the issuer in drumlin.toml (docs/access.md)",
+            detail={"identity": name, "issuer": issuer.issuer},
+        )
+    caller = Caller(name, Role(grant.role), grant.owners, grant.guid, id)
+    return Verified(caller, datetime.fromtimestamp(claims["exp"] + issuer.leeway, UTC))
+
+
 def _head_of(text: str, issuer: IssuerSettings) -> tuple[str | None, str]:
     """Return the name of the key and the algorithm that a token names."""
     try:
@@ -221,10 +237,26 @@ def _keys_in(found: Any, address: str) -> dict[str | None, jwt.PyJWK]:
 
 def fetch_json(address: str) -> Any:
     """Return the JSON at an address, without following redirects; raises ``IdentityUnavailable``."""
+    return _asked("GET", address, None)
+
+
+def send_form(address: str, form: bytes) -> Any:
+    """Post a form and return the JSON of the answer; raises ``Unauthenticated`` when it is refused, and ``IdentityUnavailable``."""
+    return _asked("POST", address, form)
+
+
+def _asked(method: str, address: str, form: bytes | None) -> Any:
     server = Transport(address, _SECONDS, ssl.create_default_context() if address.startswith("https:") else None)
     target = f"?{query}" if (query := urlsplit(address).query) else ""
+    headers = {"Accept": "application/json"}
+    if form is not None:
+        headers |= {"Content-Type": "application/x-www-form-urlencoded", "Content-Length": str(len(form))}
     try:
-        answer = server.send("GET", target, {"Accept": "application/json"}, None, _MOST)
+        answer = server.send(method, target, headers, form, _MOST)
+        if form is not None and answer.status in (400, 401, 403):
+            raise Unauthenticated(
+                "the issuer has refused this sign-in", hint="sign in again; check the client's secret"
+            )
         if answer.status != 200:
             raise IdentityUnavailable(f"{address} answered {answer.status}", hint="check the issuer's address")
         return msgspec.json.decode(answer.body)

@@ -65,7 +65,12 @@ ROUTES: Mapping[str, Rule] = {
     "GET /changes": _READ,
     "GET /about": _READ,
     "GET /docs": _READ,
-    "GET /static/{version}/{name}": _READ,
+    "GET /static/{version}/{name}": _PUBLIC,  # the page to sign in needs them, and they say nothing of what there is
+    "GET /signin": _PUBLIC,
+    "POST /signin": _PUBLIC,
+    "POST /signout": _PUBLIC,
+    "GET /signin/with/{number}": _PUBLIC,
+    "GET /signin/callback": _PUBLIC,
     "GET /metrics": _READ,
     "GET /subgraph/{id:path}": _READ_OWN,
     "PUT /subgraph/{id:path}": _WRITE_OWN,

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from drumlin.api.cli.options import Form, Url, form_of
+from drumlin.api.cli.options import Form, Url, form_of, one_of
 
 
 def get(
@@ -135,8 +135,7 @@ def dag(
     import drumlin
     from drumlin.api.cli.output import emit, emit_json, emit_rows
 
-    if output not in ("table", "json", "mermaid", "dot", "svg"):
-        raise typer.BadParameter(f"{output!r} is none of table, json, mermaid, dot, svg", param_hint="-o")
+    one_of(output, ("table", "json", "mermaid", "dot", "svg"), "--output")
     with drumlin.connect(url) as client:
         found = client.reach(id, edges=edges, depth=depth, format="json" if output == "table" else output)
     if output == "json":

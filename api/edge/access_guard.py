@@ -8,25 +8,32 @@ from __future__ import annotations
 
 from fastapi import Request
 
+from drumlin.api.access import sessions
 from drumlin.api.access.audit_log import AccessLog, AuditEntry, utc_now
 from drumlin.api.access.authentication import Authenticator
 from drumlin.api.access.callers import ANONYMOUS, Caller, Role
+from drumlin.api.access.issued_tokens import Verified
 from drumlin.api.access.rules import AccessRules, Rule, needed
+from drumlin.api.access.sessions import Sessions
 from drumlin.api.edge.exchange import CLIENT_LEFT, Exchange
 from drumlin.api.http import problems
-from drumlin.api.http.asgi import Application, Scope
+from drumlin.api.http.asgi import SAFE_METHODS, Application, Headers, Scope
+from drumlin.api.http.problems import OriginRefused
 from drumlin.kg import fairness
 from drumlin.kg.errors import DrumlinError, Forbidden, Unauthenticated
 from drumlin.kg.store.protocol import Store
 
+_SIGN_IN = frozenset(
+    {"/signin", "/signin/with/{number}", "/signin/callback"}
+)  # where a token that has ended must not be in the way
 _HINT = "send Authorization: Bearer TOKEN; an operator makes one: drumlin token create NAME --role {role} --store DIR"
 
 
 class AccessGuard:
     """Names the caller of each request, and refuses what it may not do. ``audit`` gets writes and refusals."""
 
-    def __init__(self, authenticator: Authenticator, store: Store, audit: AccessLog | None) -> None:
-        self.authenticator, self._store, self._audit = authenticator, store, audit
+    def __init__(self, authenticator: Authenticator, sessions: Sessions, store: Store, audit: AccessLog | None) -> None:
+        self.authenticator, self._sessions, self._store, self._audit = authenticator, sessions, store, audit
         self._rules = AccessRules()
 
     def has_route(self, path: str) -> bool:
@@ -35,7 +42,29 @@ class AccessGuard:
 
     async def learn(self, scope: Scope) -> None:
         """Have the token of a request verified by its issuer where that is needed; raises ``GuessesThrottled`` and ``Busy``."""
-        await self.authenticator.learn(scope["headers"], address_of(scope))
+        await self.authenticator.learn(self._credentials(scope), address_of(scope))
+
+    def is_accepted(self, caller: Caller) -> bool:
+        """Return whether a caller that was named earlier would still be."""
+        if caller.token is not None and caller.token.startswith(sessions.ID):
+            return self._sessions.holds(caller.token)
+        return self.authenticator.is_accepted(caller)
+
+    def _credentials(self, scope: Scope) -> Headers:
+        """Return the headers of a request, in which the token of its session stands in the place of the cookie."""
+        session = self._sessions.of(scope["headers"])
+        if session is None or isinstance(session.holder, Verified):
+            return list(scope["headers"])
+        return [(b"authorization", b"Bearer " + session.holder)]
+
+    def _caller_of(self, scope: Scope) -> Caller | None:
+        session = self._sessions.of(scope["headers"])
+        if session is not None:
+            scope["session"] = True
+            _check_sender(scope)
+            if isinstance(session.holder, Verified):
+                return session.holder.caller
+        return self.authenticator.caller_of(self._credentials(scope), address_of(scope))
 
     def check(self, exchange: Exchange) -> Application | None:
         """Set ``exchange.caller`` and return None when the request may pass, else what answers it.
@@ -45,7 +74,7 @@ class AccessGuard:
         scope = exchange.scope
         place = self._rules.find(scope["path"])
         rule = place.rule(exchange.method) if place is not None else None
-        caller = self.authenticator.caller_of(scope["headers"], address_of(scope))
+        caller = None if rule is not None and place is not None and place.path in _SIGN_IN else self._caller_of(scope)
         if caller is None:
             if rule is not None and rule.public:
                 return None
@@ -82,6 +111,15 @@ class AccessGuard:
                 exchange.refusal,
             )
         )
+
+
+def _check_sender(scope: Scope) -> None:
+    """Refuse what may change something and comes with a cookie alone: a browser says which page sends it (``api.edge.request_guard``)."""
+    if scope["method"] in SAFE_METHODS or any(name in (b"origin", b"sec-fetch-site") for name, _ in scope["headers"]):
+        return
+    raise OriginRefused(
+        "a session changes something only from a page of this service", hint="programs send Authorization: Bearer TOKEN"
+    )
 
 
 def address_of(scope: Scope) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from urllib.parse import quote
 
 import msgspec
 from starlette.middleware.cors import CORSMiddleware
@@ -25,10 +26,10 @@ from drumlin.api.edge.subgraph import SubgraphEndpoint
 from drumlin.api.http import problems
 from drumlin.api.http.asgi import Application, Receive, Scope, Send
 from drumlin.api.http.problems import MEDIA_TYPE
-from drumlin.api.http.relative_addresses import prefix_of, without_prefix
+from drumlin.api.http.relative_addresses import prefix_of, root_from, without_prefix
 from drumlin.api.http.representations import Whole
 from drumlin.api.metrics import Metrics
-from drumlin.api.pages.addresses import has_page, to_page, wants_page
+from drumlin.api.pages.addresses import SUFFIX, has_page, to_page, wants_page
 from drumlin.api.routes import operations
 from drumlin.kg.errors import DrumlinError, StoreUnavailable, Unauthenticated
 from drumlin.kg.threads import call_safely
@@ -42,6 +43,26 @@ _ALIVE = Whole(b'{"status":"alive"}', media_type="application/json")  # what a c
 
 Endpoint = Callable[[Exchange], Awaitable[Application]]
 """Answers a request: returns the answer as ASGI, or raises what becomes a problem document."""
+
+
+def is_page_request(exchange: Exchange) -> bool:
+    """Return whether a person waits for a page: a browser asks for HTML, brings no token, and it is no part of a page."""
+    accept = exchange.headers.get(b"accept") or b""
+    scope = exchange.scope
+    return (
+        exchange.method == "GET"
+        and accept.startswith(b"text/html")
+        and b"authorization" not in exchange.headers
+        and b"fragment=" not in scope["query_string"]
+    )
+
+
+def sign_in_address(scope: Scope) -> str:
+    """Return the address of the page to sign in, relative to what was asked for, which it leads back to."""
+    raw: bytes = (scope.get("raw_path") or quote(scope["path"]).encode()).partition(b"?")[0]
+    asked = raw.removesuffix(SUFFIX.encode()) if scope.get("negotiated_page") else raw
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    return f"{root_from(raw.count(b'/') - 1)}signin?next={quote((asked + query).decode('latin-1'), safe='')}"
 
 
 class EdgeApplication:
@@ -120,7 +141,7 @@ class EdgeApplication:
         for exchange, task in tuple(self._running.items()):
             if exchange.caller is not None and authenticator.is_due(exchange.caller):
                 self._verify_again(exchange.scope)
-            known = exchange.caller is None or authenticator.is_accepted(exchange.caller)
+            known = exchange.caller is None or self._access.is_accepted(exchange.caller)
             if task is None or known or not exchange.may_be_cut or exchange in self._ended:
                 continue
             self._ended.add(exchange)
@@ -176,6 +197,10 @@ class EdgeApplication:
                 await self._access.learn(scope)
             closed = self._access.check(exchange)
         except DrumlinError as error:
+            if isinstance(error, Unauthenticated) and is_page_request(exchange):
+                exchange.route, exchange.refusal = _REFUSED, problems.slug_of(error)
+                await Whole(status_code=303, headers={"Location": sign_in_address(scope)})(scope, receive, send)
+                return
             await self._refuse(exchange, error, send)
             return
         if closed is not None:

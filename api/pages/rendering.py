@@ -95,6 +95,8 @@ def render(
             layout="layout.html" if fragment is None else "fragment.html",
             service_name=request.app.state.parts.settings.cluster,
             base=request.app.state.parts.settings.base,
+            signed_in=request.scope["caller"].name if request.scope.get("session") else "",
+            asks=request.app.state.authenticator.asks,
             search_text=request.query_params.get("q", ""),
             **content,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
@@ -35,13 +37,13 @@ class GrantSettings(BaseModel):
             raise ValueError("guid is for the role agent, which needs it")
         return self
 
-    def fits(self, claims: dict[str, Any]) -> bool:
+    def fits(self, claims: Mapping[str, Any]) -> bool:
         """Return whether a token with these claims gets the role."""
         found: Any = claims.get(self.claim)
         if found is None:
             found = claims
             for part in self.claim.split("."):
-                found = found.get(part) if isinstance(found, dict) else None
+                found = found.get(part) if isinstance(found, Mapping) else None
         values = found if isinstance(found, list) else [found]
         return any(isinstance(each, str) and fnmatchcase(each, self.value) for each in values)
 
@@ -58,7 +60,18 @@ class IssuerSettings(BaseModel):
     algorithms: tuple[Algorithm, ...] = Field(ALGORITHMS, min_length=1, description="Signatures that are accepted.")
     leeway: float = Field(60.0, ge=0, le=600, description="Seconds by which its clock may differ.")
     name: str = Field("sub", min_length=1, description="Claim that names the caller in logs (`email`).")
+    client: str | None = Field(None, description="Client by which people sign in to the pages (code flow with PKCE).")
+    client_secret: Path | None = Field(None, description="File with the secret of that client, where it has one.")
+    scopes: tuple[str, ...] = Field(("openid", "profile", "email"), description="Scopes that a sign-in asks for.")
     grant: tuple[GrantSettings, ...] = Field(min_length=1, description="Which claims grant which role.")
+
+    @model_validator(mode="after")
+    def _signs_in(self) -> Self:
+        if self.client_secret is not None and self.client is None:
+            raise ValueError("client_secret is the secret of a client: say which one")
+        if self.client is not None and "openid" not in self.scopes:
+            raise ValueError("scopes must have openid, else a sign-in says nothing of who it is")
+        return self
 
     @model_validator(mode="after")
     def _cannot_be_overheard(self) -> Self:

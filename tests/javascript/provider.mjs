@@ -18,7 +18,18 @@ const client = (id, more = {}) => ({
 function provider(issuer, kid) {
   return new Provider(issuer, {
     jwks: { keys: [key(kid)] },
-    clients: ["ada", "job", "brief"].map((id) => client(id)),
+    clients: [
+      ...["ada", "job", "brief"].map((id) => client(id)),
+      client("pages", {
+        grant_types: ["authorization_code"],
+        response_types: ["code"],
+        redirect_uris: ["https://kg.example/signin/callback"],
+        token_endpoint_auth_method: "client_secret_post",
+      }),
+    ],
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id, email: `${id}@edge.example`, groups: [id === "ada" ? "sre" : "guests"] }) }),
+    claims: { openid: ["sub", "groups"], email: ["email"] },
+    conformIdTokenClaims: false,
     extraTokenClaims: (_, token) => ({ groups: token.clientId === "ada" ? ["sre"] : ["jobs"] }),
     features: {
       clientCredentials: { enabled: true },
