@@ -31,12 +31,12 @@ def changes(directory: Path) -> tuple[Change, ...]:
     return tuple(function_calls.source(directory, settings).changes(threading.Event()))
 
 
-@pytest.fixture(scope="module")
-def sink(tmp_path_factory: pytest.TempPathFactory) -> MemorySink:
+@pytest.fixture
+def sink(tmp_path: Path) -> MemorySink:
     """The graph of the shop, with one call."""
     found = MemorySink()
     run = following(found, SURROUNDINGS)
-    for change in changes(tmp_path_factory.mktemp("shop")):
+    for change in changes(tmp_path / "shop"):
         run.take(change)
     run.flush(everything=True)
     assert run.summary.rejected == []

@@ -40,7 +40,16 @@ def _query(template: str, datasource: Datasource, matchers: tuple[Matcher, ...] 
 
 
 def _written(template: Template, datasource: Datasource, matchers: tuple[Matcher, ...] = (), **values: str) -> str:
-    filled = {"namespace": "shop", "pods": "db-0", "node": "n-1", "remote": "b", "clusters": "a-to-b-http", **values}
+    filled = {
+        "namespace": "shop",
+        "pods": "db-0",
+        "node": "n-1",
+        "remote": "b",
+        "clusters": "a-to-b-http",
+        "function": "resize",
+        "qualified": "resize.shop",
+        **values,
+    }
     return dialects.write(
         template,
         {name: value for name, value in filled.items() if value},
