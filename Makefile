@@ -8,7 +8,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that th
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
-demo: .venv/installed servers ## the main job on a sample cluster and the embedded store (SYSTEM=kuscia: two domains; SYSTEM=agents: hosts without Kubernetes); ONCE=1 checks every step and exits
+demo: .venv/installed servers ## the main job on a sample cluster and the embedded store (SYSTEM=kuscia, agents or functions: the other systems); ONCE=1 checks every step and exits
 	@$(BIN)/drumlin demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(ONCE),--once) $(ARGS)
 
 test: .venv/installed servers ## the whole suite in four processes; real servers on loopback (ARGS="-k resolve" selects; CI shows coverage)

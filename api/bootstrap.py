@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,16 +25,22 @@ from drumlin.exporters.agents.registry import AgentRegistry, AgentWatch
 from drumlin.exporters.backfill import Backfill
 from drumlin.exporters.kubectl.files import Files
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
+from drumlin.exporters.observed_calls import ObservedCalls
 from drumlin.exporters.own_metrics import OwnMetrics
 from drumlin.exporters.pipeline.hosting_domain import ensure
 from drumlin.exporters.pipeline.pipeline import Pipeline
 from drumlin.exporters.protocol import Source
 from drumlin.exporters.retention import Retention
+from drumlin.exporters.snapshot_expiry import SnapshotExpiry
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable
 from drumlin.kg.events.feed import ChangeFeed
 from drumlin.kg.graphs.bulk import ValidationPool
 from drumlin.kg.graphs.entities import EntityGraphs
+from drumlin.kg.graphs.foreign import ForeignDocuments
+from drumlin.kg.graphs.legacy import KEPT as SNAPSHOT_KEPT
+from drumlin.kg.graphs.legacy import LegacyGraphs
+from drumlin.kg.graphs.legacy_snapshot import Measured, snapshot
 from drumlin.kg.graphs.named import NamedGraphs
 from drumlin.kg.graphs.updates import Updates
 from drumlin.kg.model.iris import Iris
@@ -49,6 +56,7 @@ from drumlin.kg.store.query_workers.client import QueryExecutor
 from drumlin.kg.store.query_workers.supervisor import Readers
 from drumlin.kg.telemetry.alerts import Alerts
 from drumlin.kg.telemetry.cache import DayCache
+from drumlin.kg.telemetry.calls import MESHES, CallReader
 from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.kg.telemetry.guarding import OwnerLabels
 from drumlin.kg.telemetry.history import History
@@ -93,6 +101,7 @@ class Services:
     feed: ChangeFeed = field(kw_only=True)
     workers: WorkerPool = field(kw_only=True)
     parsers: Parsers = field(kw_only=True)
+    documents: ForeignDocuments = field(kw_only=True)
     validation: ValidationPool = field(kw_only=True)
     counting: Counting = field(kw_only=True)
     agents: AgentRegistry = field(kw_only=True)
@@ -103,6 +112,10 @@ class Services:
     asking: QueryExecutor | None = field(default=None)
     retention: Retention | None = field(default=None)
     own_metrics: OwnMetrics | None = field(default=None)
+    observed_calls: ObservedCalls | None = field(default=None)
+    legacy: LegacyGraphs | None = field(default=None)
+    legacy_store: EmbeddedStore | None = field(default=None)
+    snapshot_expiry: SnapshotExpiry | None = field(default=None)
     backfills: tuple[Backfill, ...] = field(default=())
     files: Files | None = field(default=None)
     audit: AccessLog | None = field(default=None)
@@ -119,8 +132,11 @@ class Services:
             each.stop()
         if self.retention:
             self.retention.stop()
-        if self.own_metrics:
-            self.own_metrics.stop()
+        for job in (self.own_metrics, self.observed_calls, self.snapshot_expiry):
+            if job:
+                job.stop()
+        if self.legacy_store:
+            self.legacy_store.close()
         self.bulkheads.close()
         self.workers.close()
         self.search.index.close()
@@ -238,12 +254,15 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
             archive,
         ),
         _own_metrics(settings, store, datasources),
+        _observed_calls(settings, store, datasources, catalogue, exporting),
+        *_legacy(settings, store, iris, workers, Values(resolver, history.clients, clock=now)),
         values=Values(resolver, history.clients, clock=now),
         alerts=Alerts(store, iris, datasources),
         search=Search(index),
         feed=ChangeFeed(store, iris, index),
         workers=workers,
         parsers=parsers,
+        documents=ForeignDocuments(store, iris, parsers, workers, max_bytes=settings.document_bytes),
         validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
         counting=Counting(store, iris.root),
         agents=agents,
@@ -262,15 +281,16 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
 
 
 def _start_jobs(parts: Services) -> None:
-    """Begin what writes by itself: exporters, backfills, retention, and the search for pods' own metrics."""
+    """Begin what writes by itself: exporters, backfills, retention, the search for pods' own metrics and for calls."""
     for each in (*parts.exporting, *parts.backfills):
         each.start()
     parts.agents.recall()
     parts.agent_watch.start()
     if parts.retention:
         parts.retention.start()
-    if parts.own_metrics:
-        parts.own_metrics.start()
+    for job in (parts.own_metrics, parts.observed_calls, parts.snapshot_expiry):
+        if job:
+            job.start()
 
 
 def is_writable(store: Store) -> bool:
@@ -334,6 +354,57 @@ def _own_metrics(
         return None
     iris = Iris(settings.base)
     return OwnMetrics(store, iris, Discovery(store, iris, datasources, settings.own_metrics), now)
+
+
+def _observed_calls(
+    settings: Settings,
+    store: EmbeddedStore | RemoteStore,
+    datasources: Sequence[Datasource],
+    catalogue: TemplateCatalogue,
+    exporting: Sequence[Exporting],
+) -> ObservedCalls | None:
+    """Read calls where an exporter counts them and a Prometheus can be asked for them."""
+    counting = not MESHES.keys().isdisjoint(settings.exporters) or "kuscia" in settings.exporters
+    if not counting or not any(each.kind == "prometheus" and each.access for each in datasources):
+        return None
+    iris = Iris(settings.base)
+    reader = CallReader(store, iris, datasources, settings.exporters)
+    return ObservedCalls(store, iris, reader, catalogue, now, lambda: all(each.is_written for each in exporting))
+
+
+def _measured(values: Values, iris: Iris, entities: Sequence[str], metrics: Sequence[str]) -> Iterator[Measured]:
+    """Yield the current values of metrics; of what cannot be had, none."""
+    for each in values.fetch(entities, metrics).values:
+        yield Measured(iris.expand(each.key.unique_id), each.key.metric, each.value, each.time.timestamp())
+
+
+def _legacy(
+    settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris, workers: WorkerPool, values: Values
+) -> tuple[LegacyGraphs | None, EmbeddedStore | None, SnapshotExpiry | None]:
+    """Open the store of the public peer's snapshots, beside the service's own; nothing of it is a part of the graph."""
+    if not settings.legacy.enabled:
+        return None, None, None
+    if not isinstance(store, EmbeddedStore) or store.unwritable:
+        raise InvalidSettings("[legacy] needs an embedded store that takes writes", hint="say --store DIRECTORY")
+    snapshots = EmbeddedStore(store.files / "legacy", kept=Kept(SNAPSHOT_KEPT, settings.log_bytes))
+    _asking(settings, snapshots)
+    parsers = Parsers(workers)
+    limits = {"max_bytes": settings.document_bytes}
+    entities = EntityGraphs(snapshots, iris, clock=now, shipped={}, parsers=parsers, **limits)
+    graphs = NamedGraphs(snapshots, iris, entities, parsers=parsers, **limits)
+    updates = Updates(snapshots, graphs, settings.base, workers, seconds=settings.query_timeout)
+    legacy = LegacyGraphs(
+        snapshots,
+        graphs,
+        updates,
+        parsers,
+        lambda: datetime.now(UTC),
+        lambda at: snapshot(store.look_up, partial(_measured, values, iris), iris, at),
+        base=settings.base,
+        query_bytes=settings.query_bytes,
+        **limits,
+    )
+    return legacy, snapshots, SnapshotExpiry(legacy)
 
 
 def _asking(settings: Settings, store: EmbeddedStore) -> QueryExecutor:

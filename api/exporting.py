@@ -248,6 +248,11 @@ class Exporting(Exporter, PeriodicJob):
         self._complete |= self.stands_by and self._is_led
         return self.finished or self._complete or bool(self._pipeline.remembered)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether what exists is in the graph: of this run, or as an earlier life left it."""
+        return self.finished or self._pipeline.synced or bool(self._pipeline.remembered)
+
     def stop(self, timeout: float | None = 10.0) -> None:
         """End soon and wait for it, then give back the Lease."""
         PeriodicJob.stop(self, timeout)

@@ -15,6 +15,7 @@ from drumlin.api.http.compression import VARIES
 from drumlin.api.http.negotiation import choose, named
 from drumlin.api.http.problems import NotAcceptable
 from drumlin.api.http.streaming import BodyStream
+from drumlin.kg.graphs.foreign import RewrittenQuery
 from drumlin.kg.sparql import gate, protocol
 from drumlin.kg.sparql.absent_terms import AbsentTerm, absent_terms
 from drumlin.kg.sparql.dataset import Dataset
@@ -88,7 +89,22 @@ def headers_of(generation: int) -> Mapping[str, str]:
     return {"X-Drumlin-Generation": str(generation), "Vary": VARIES, "Cache-Control": "no-cache"}
 
 
+def of_documents(service: Services, query: ParsedQuery) -> Answer | ParsedQuery:
+    """Return the answer to a query whose dataset has foreign documents, else the query as the store is to be asked it."""
+    seconds = min(query.timeout or service.settings.query_timeout, service.settings.query_timeout)
+    found = service.documents.answer(query.text, query.dataset, query.media_type, seconds)
+    if found is None:
+        return query
+    if isinstance(found, RewrittenQuery):
+        return query._replace(text=found.text)
+    return Answer(query.media_type, iter(found), service.store.generation)
+
+
 def _answer(service: Services, query: ParsedQuery) -> Answer:
+    prepared = of_documents(service, query)
+    if isinstance(prepared, Answer):
+        return prepared
+    query = prepared
     return service.store.answer(
         query.text,
         media_type=query.media_type,

@@ -194,7 +194,7 @@ class Kind:
     # Runs of other objects that it remembers when they are gone.
     past: Callable[[Any], Iterable[RememberedRun]] = no_past
     entity: str = ""  # class of the ontology, where it is not the kind's own name
-    reserved: str = ""  # "domain": its objects are the things of that reserved class, by name
+    reserved: str = ""  # "domain", "function": its objects are the things of that class, whatever the kind
     short: str = ""  # the name that kubectl abbreviates it by: "deploy"
     # A fact that flaps: a set of which each member counts only when it lasts.
     lasting: Callable[[Any], tuple[Topic, frozenset[Any]] | None] = nothing_lasting

@@ -59,6 +59,9 @@ CLASSES: Final = WORKLOAD_KINDS | {
     "Host",
     "VirtualMachine",
     "ContainerInstance",
+    "Function",
+    "Invocation",
+    "External",
     "Tombstone",
     "Telemetry",
     "Metric",
@@ -197,6 +200,10 @@ FUNCTIONAL_PROPERTIES: Final = frozenset(
         "platform",
         "origin",
         "heartbeatInterval",
+        "caller",
+        "callee",
+        "route",
+        "firstSeen",
     }
 )
 """Properties with one value at most."""
@@ -233,6 +240,9 @@ PROPERTIES: Final = FUNCTIONAL_PROPERTIES | {
     "matcher",
     "partyRole",
     "port",
+    "implementedBy",
+    "trigger",
+    "scalingLimit",
 }
 """All properties of the namespace; those of other vocabularies (dcterms, dcat, prov, foaf) are not closed."""
 
@@ -288,7 +298,7 @@ ASSET_TYPES: Final = frozenset(
         "StorageClass",
         "DomainData",
         "DomainDataSource",
-        "External",
+        "ExternalData",
     }
 )
 """Kinds of data assets."""

@@ -113,6 +113,12 @@ ROUTES: Mapping[str, Rule] = {
     "PUT /store/{path:path}": _WRITE,
     "POST /store/{path:path}": _WRITE,
     "DELETE /store/{path:path}": _WRITE,
+    "GET /graph": _READ,
+    "PATCH /api/v0/graph": _WRITE,  # the public peer's interface
+    "GET /api/v0/graph": _READ,
+    "GET /api/v0/graph/update": _WRITE,
+    "POST /api/v0/graph/update": _WRITE,
+    "POST /api/v0/graph/compact": _WRITE,
     "GET /queries": _READ,
     "GET /queries/{name}": _READ,
     "GET /resolve": _READ,

@@ -99,8 +99,10 @@ def demo(
     port: Annotated[int, typer.Option(help="Port of the service; 0 takes a free one.", min=0, max=65535)] = 8080,
     days: Annotated[int, typer.Option(help="Days of generated history.", min=1, max=60)] = 14,
     system: Annotated[
-        Literal["edge", "kuscia", "agents"],
-        typer.Option(help="An edge cluster, a Kuscia network of two domains, or agents outside Kubernetes."),
+        Literal["edge", "kuscia", "agents", "functions"],
+        typer.Option(
+            help="An edge cluster, a Kuscia network of two domains, agents outside Kubernetes, or functions and calls."
+        ),
     ] = "edge",
 ) -> None:
     """Show the whole path on a sample cluster: graph → SPARQL → PromQL → series, with a real Prometheus where there is one."""
@@ -125,6 +127,7 @@ for command in (
     query_cli.diff,
     query_cli.sparql,
     query_cli.query,
+    query_cli.dag,
     query_cli.lineage,
     query_cli.why,
     telemetry_cli.resolve,

@@ -1,4 +1,4 @@
-"""``drumlin get``, ``sparql``, ``query``, ``lineage``: questions to the graph of a service."""
+"""``drumlin get``, ``sparql``, ``query``, ``dag``, ``lineage``: questions to the graph of a service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from drumlin.api.cli.options import Form, Url, form_of
+from drumlin.api.cli.options import Form, Url, form_of, one_of
 
 
 def get(
@@ -147,6 +147,36 @@ def query(
         emit_json(list(answer))
     else:
         emit_rows(answer.columns, ([row[column] for column in answer.columns] for row in answer), form)
+
+
+def dag(
+    id: Annotated[str, typer.Argument(help="Short id or IRI to begin with: a workload, a function, a workflow.")],
+    edges: Annotated[
+        str, typer.Option(help="Relations to follow, separated by commas; ^ before one follows it backwards.")
+    ] = "",
+    depth: Annotated[int, typer.Option(help="Links from it, at most.", min=1, max=10)] = 3,
+    url: Url = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, json, mermaid, dot or svg.")] = "table",
+) -> None:
+    """Show what reaches a thing and what it reaches: calls in both directions, or the relations that are named; of a workflow its steps.
+
+    **Example**: `drumlin dag prod/shop/deployment/cart --edges ^calls -o mermaid`
+    """
+    import drumlin
+    from drumlin.api.cli.output import emit, emit_json, emit_rows
+
+    one_of(output, ("table", "json", "mermaid", "dot", "svg"), "--output")
+    with drumlin.connect(url) as client:
+        found = client.reach(id, edges=edges, depth=depth, format="json" if output == "table" else output)
+    if output == "json":
+        emit_json(found)
+    elif output == "table":
+        rows = [
+            [each["from"], each["term"], each["to"], "cycle" if each.get("cyclic") else ""] for each in found["edges"]
+        ]
+        emit_rows(("from", "relation", "to", ""), rows, form_of(output))
+    else:
+        emit(found)
 
 
 def why(

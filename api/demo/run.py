@@ -26,7 +26,7 @@ import drumlin
 from drumlin.api.bootstrap import assemble, now
 from drumlin.api.cli.output import emit_table
 from drumlin.api.cli.serving import listening_address, run_server
-from drumlin.api.demo import agent_site, history, kuscia_network, prometheus, sample
+from drumlin.api.demo import agent_site, function_calls, history, kuscia_network, prometheus, sample
 from drumlin.exporters.kubectl.dump import DumpSource
 from drumlin.exporters.kubernetes.kinds import KINDS
 from drumlin.kg.client import Client
@@ -60,7 +60,7 @@ class Demo:
         out.print(f"\n[bold]{text}[/bold] [dim]({time.monotonic() - self.began:.1f} s)[/dim]", soft_wrap=True)
 
 
-System = Literal["edge", "kuscia", "agents"]
+System = Literal["edge", "kuscia", "agents", "functions"]
 
 
 def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
@@ -69,7 +69,9 @@ def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
     show = Demo(days)
     directory = Path(tempfile.mkdtemp(prefix="drumlin-demo-"))
     try:
-        {"edge": _edge, "kuscia": _kuscia, "agents": _agents}[system](show, directory, port, once=once)
+        {"edge": _edge, "kuscia": _kuscia, "agents": _agents, "functions": _functions}[system](
+            show, directory, port, once=once
+        )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     for each in show.missing:
@@ -150,6 +152,51 @@ def _machine(show: Demo, directory: Path) -> Iterator[str | None]:
         prometheus.start_prometheus(home, targets=targets, scrape_interval=LIVE_SCRAPE) as server,
     ):
         yield server.url
+
+
+def _functions(show: Demo, directory: Path, port: int, *, once: bool) -> None:
+    with function_calls.telemetry(directory) as url, listening_address("127.0.0.1", port) as chosen:
+        settings = function_calls.settings(url, chosen)
+        source = function_calls.source(directory / "cluster", settings)
+        with _service(directory, settings, source, chosen) as client:
+            _graph(show, client)
+            _step(show, "Which function runs in which pods?", function_calls.functions(client))
+            if url is None:
+                show.missing.append("calls, since Prometheus is not installed: apt-get install prometheus")
+            else:
+                _observed(show, client)
+            _step(show, "How fast does it scale?", function_calls.scaling(client))
+            if not once:
+                _keep_serving(client, function_calls.FUNCTION, f"dag {function_calls.FRONTEND} -o mermaid")
+
+
+def _step(show: Demo, title: str, table: tuple[tuple[str, ...], list[tuple[object, ...]]]) -> None:
+    """Show a table; nothing in it is a step that failed."""
+    show.say(title)
+    emit_table(*table)
+    if not table[1]:
+        show.missing.append(title)
+
+
+def _observed(show: Demo, client: Client) -> None:
+    """Show the calls that were observed, compared with those that were generated, and what a failure of one workload reaches."""
+    _until(lambda: function_calls.seen(client) == len(function_calls.CALLS), 60, "the calls were not observed")
+    show.say("Who calls whom, as the service graph in Prometheus tells: resolved, and fetched for each pair")
+    found = function_calls.calls(client, now().isoformat())
+    emit_table(function_calls.COLUMNS, [(*pair, *each) for pair, each in sorted(found.items())])
+    if wrong := function_calls.differing(found):
+        show.missing.append(f"the figures of {', '.join(wrong)} are not those that were generated")
+    show.say("What a failure of orders-db reaches")
+    picture = client.reach(function_calls.DATABASE, edges="^calls", format="mermaid")
+    out.print(picture, soft_wrap=True)
+    if "frontend" not in picture:
+        show.missing.append("the blast radius of orders-db")
+    minutes = client.values(["invocation_rate"], [function_calls.FUNCTION], at=now().isoformat(), window="5m")
+    show.say("Invocations of the function per minute")
+    rates = [round(row["value"], 1) for row in minutes]
+    out.print(*rates)
+    if rates != [function_calls.PER_MINUTE]:
+        show.missing.append("invocations per minute")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from fastapi import Request
+from starlette.concurrency import run_in_threadpool
 
 from drumlin.api.bootstrap import Services
 from drumlin.api.edge.exchange import Exchange
@@ -26,9 +27,12 @@ from drumlin.api.http.disconnects import unless_disconnected
 from drumlin.api.http.representations import Whole
 from drumlin.api.http.streaming import BodyStream
 from drumlin.api.metrics import Metrics
-from drumlin.api.querying import FORM_BYTES, headers_of
+from drumlin.api.querying import FORM_BYTES, ParsedQuery, headers_of, of_documents
 from drumlin.kg import fairness
 from drumlin.kg.errors import DrumlinError, Throttled
+from drumlin.kg.graphs.foreign import may_name
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.store.protocol import Answer
 from drumlin.kg.store.query_workers.client import QueryExecutor
 from drumlin.kg.store.query_workers.pipelined_client import AsyncChunks
 
@@ -43,6 +47,7 @@ class SparqlEndpoint:
 
     def __init__(self, parts: Services, asking: QueryExecutor, metrics: Metrics) -> None:
         settings = parts.settings
+        self._parts = parts
         self._store, self._asking, self._metrics = parts.store, asking, metrics
         self._max_bytes = settings.query_bytes + FORM_BYTES
         self._requests = ParsedRequests(settings, asking)
@@ -57,6 +62,12 @@ class SparqlEndpoint:
         if exchange.method == "POST":
             body = await body_of(Request(scope, exchange.receive), self._max_bytes)
         request = await self._requests.parse(exchange.method, scope["query_string"], exchange.headers, body)
+        chosen = request.question.chosen
+        if may_name(chosen.text, Dataset(chosen.default, chosen.named)):
+            prepared = await run_in_threadpool(self._of_documents, request)
+            if isinstance(prepared, Whole):
+                return prepared
+            request = prepared
         result: CachedResult | BodyStream | None = None
         if request.key is not None and (result := self._cache.get(self._store.generation, request.key)):
             self._metrics.cached("hit")
@@ -65,6 +76,23 @@ class SparqlEndpoint:
         if isinstance(result, CachedResult):
             return result.answer(exchange.headers)
         return result or Whole(status_code=499)  # which nobody reads: the client has left
+
+    def _of_documents(self, request: ParsedRequest) -> Whole | ParsedRequest:
+        """Answer a query of foreign documents; what reads the graph beside them is asked as any query, its documents' part answered."""
+        question = request.question
+        dataset = Dataset(question.chosen.default, question.chosen.named)
+        query = ParsedQuery(question.chosen.text, dataset, question.media_type, question.timeout, volatile=True)
+        prepared = of_documents(self._parts, query)
+        if isinstance(prepared, Answer):
+            return Whole(
+                b"".join(prepared.chunks), media_type=prepared.media_type, headers=headers_of(prepared.generation)
+            )
+        if prepared is query:
+            return request
+        asked = self._asking.question(
+            prepared.text, media_type=question.media_type, base=question.base, timeout=question.timeout
+        )
+        return ParsedRequest(asked, None)
 
     async def _shared(self, request: ParsedRequest, client: str) -> CachedResult | BodyStream:
         """Share the result of the same query that runs already and came at the same generation, else run it."""

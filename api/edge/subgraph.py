@@ -43,11 +43,12 @@ class SubgraphEndpoint:
 
     async def _read(self, exchange: Exchange, id: str) -> Application:
         parts, sent = self._parts, exchange.headers
+        foreign = parts.documents.named(id) is not None
         context = ContextChoice.of(None, text_of(sent, b"prefer"))
         known = text_of(sent, b"if-none-match")
         wanted = subgraph.Wish(None, text_of(sent, b"accept"), known, _ALONE, None, context)
         name = parts.iris.root + subgraph.without_suffix(id)
-        if not can_run_inline(parts.store, name, 0):
+        if foreign or not can_run_inline(parts.store, name, 0):
             return await run_in_threadpool(subgraph.represent, parts, id, wanted)
         found = subgraph.find(parts, id, wanted)
         if not can_run_inline(parts.store, name, len(found.subgraph.text)):

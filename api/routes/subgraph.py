@@ -33,6 +33,7 @@ from drumlin.api.http.owners import Owner
 from drumlin.api.http.past import generation_of
 from drumlin.api.http.problems import NotAcceptable, unconditional
 from drumlin.api.http.representations import Whole, context_of, etag, headers_of, neighbours, pretty, write_graph
+from drumlin.api.routes import foreign
 from drumlin.kg import rdf
 from drumlin.kg.errors import (
     InvalidDocument,
@@ -200,7 +201,9 @@ def read(id: EntityId, service: Service, wanted: Wanted) -> Response:
 
 
 def represent(service: Services, id: str, wanted: Wish) -> Response:
-    """Answer with the representation of an entity that a client asks for; 304 when it has it."""
+    """Answer with the representation of an entity, or foreign document, that a client asks for; 304 when it has it."""
+    if document := service.documents.named(id):
+        return foreign.represent(service, document, wanted.accept, wanted.syntax, wanted.known)
     return render(service, find(service, id, wanted), wanted)
 
 
@@ -350,6 +353,8 @@ async def put(id: EntityId, request: Request, service: Service, sent: Annotated[
 
 async def replace(service: Services, id: str, sent: Sending, syntax: Syntax, data: bytes) -> Response:
     """Make a graph hold exactly what the document ``data`` says."""
+    if document := service.documents.named(id):
+        return await foreign.replace(service, document, syntax, data, sent.owner, sent.if_match, sent.if_none_match)
     iri, reply = service.iris.expand(id), Reply.of(sent.prefer, sent.accept, syntax, sent.context)
 
     quick = async_write.quick_content(service.store, service.iris, data, syntax, iri)
@@ -480,7 +485,9 @@ async def delete(
 
 
 async def remove(service: Services, id: str, owner: str, if_match: str | None, if_none_match: str | None) -> Response:
-    """Turn a graph into a tombstone."""
+    """Turn a graph into a tombstone, remove a foreign document."""
+    if document := service.documents.named(id):
+        return await foreign.remove(service, document, owner, if_match, if_none_match)
     iri = service.iris.expand(id)
 
     def prepare() -> async_write.Prepared:

@@ -74,7 +74,7 @@ class Resource:
             partial(_life, self) if table.run else None,
             partial(custom_values.past_runs, table),
             table.type or "",
-            reserved="domain" if table.identity == "domain" else "",
+            reserved="" if table.identity == "object" else table.identity,
         )
 
     def _selectors(self) -> Iterator[str]:
@@ -99,7 +99,7 @@ def custom_kinds(tables: Iterable[ResourceSettings], scopes: Scopes) -> tuple[Ki
 
 def _home(table: ResourceSettings) -> str:
     """Return the segment of the kind in ids."""
-    return "domain" if table.identity == "domain" else segment_of(table)
+    return segment_of(table) if table.identity == "object" else table.identity
 
 
 def stated(segment: str, tables: Iterable[ResourceSettings]) -> Iterator[tuple[str, RelationSettings]]:
@@ -200,6 +200,9 @@ def _telemetry(
     table: ResourceSettings, manifest: Any, values: Mapping[str, list[str]], context: RenderContext
 ) -> list[NodeDocument]:
     """Describe the telemetry of a domain, or of a route in what its source's gateway shows, in datasources that are bound to the domain."""
+    if table.telemetry == "Function":
+        name, namespace = manifest.metadata.name, manifest.metadata.namespace
+        return context.telemetry(Subject(context.entity, "Function", context.cluster_name, namespace, "Function", name))
     domain = next(texts(manifest, path(table.domain)), None) if table.domain else manifest.metadata.name
     if table.telemetry is None or domain is None:
         return []

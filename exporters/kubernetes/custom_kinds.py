@@ -23,7 +23,10 @@ from drumlin.kg.errors import InvalidSettings
 
 SHIPPED = {
     "kuscia": ("drumlin.exporters.kuscia", "kuscia.toml"),
-    **{name: ("drumlin.exporters.workflows", f"{name}.toml") for name in ("argo", "knative", "tekton")},
+    **{
+        name: ("drumlin.exporters.workflows", f"{name}.toml")
+        for name in ("argo", "argo-events", "knative", "openfaas", "tekton")
+    },
 }
 """Mappings that come with Drumlin: name → package and file."""
 

@@ -87,7 +87,7 @@ def _others(table: ResourceSettings, number: int, context: RenderContext) -> boo
     """Return whether other objects of the kind are in a case; while not all have been reported, as the graph knows it."""
     if len(context.told(_case_topic(table, number))) > 1:
         return True
-    if not context.awaits_any("domain" if table.identity == "domain" else segment_of(table)):
+    if not context.awaits_any(segment_of(table) if table.identity == "object" else table.identity):
         return False
     return any(context.linked(each.hosting) for each in table.case if each.hosting)
 

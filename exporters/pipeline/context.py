@@ -54,6 +54,7 @@ class ClusterContext:
     known: frozenset[str] = frozenset()  # all clusters whose entities share the store
     hosted: frozenset[str] = frozenset()  # those of them that are the hosting domain's
     follower: bool = False  # whether the graphs are those of a service elsewhere, which has hosting graphs of its own
+    functions: frozenset[str] = frozenset()  # the kinds, as ids name them, whose objects are functions
 
     def among(self, sink: Sink) -> ClusterContext:
         """Return the surroundings with the clusters and templates that the store and the settings know by now."""
@@ -85,12 +86,19 @@ class ClusterContext:
         """What the IRIs of all objects of the cluster begin with."""
         return self.prefix_of(self.settings.cluster)
 
+    @property
+    def function_prefix(self) -> str:
+        """What the IRIs of all functions of the cluster begin with."""
+        return self.iris.object(self.settings.cluster, None, "Function", "-").removesuffix("-/-")
+
     def prefix_of(self, cluster: str) -> str:
         """What the IRIs of all objects of another cluster begin with."""
         return self.iris.object(cluster, None, "Node", "-").removesuffix("-/node/-")
 
     def object(self, namespace: str | None, kind: str, name: str, group: str = "") -> str:
         """Return the IRI of an object of the cluster."""
+        if f"{kind.lower()}.{group}" in self.functions:
+            kind, group = "Function", ""
         return self.iris.object(self.settings.cluster, namespace, kind, name, group)
 
 

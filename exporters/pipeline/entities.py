@@ -331,8 +331,8 @@ class Entities:
     # -- inside -------------------------------------------------------------------------------------------------------
     def _name(self, kind: Kind, metadata: Metadata) -> str:
         """Return the IRI of an object's graph."""
-        if kind.reserved:
-            return self._around.iris.of_class(kind.reserved, metadata.name)
+        if kind.reserved == "domain":
+            return self._around.iris.domain(metadata.name)
         namespace = metadata.namespace if kind.namespaced else None
         return self._around.object(namespace, kind.name, metadata.name, kind.group)
 

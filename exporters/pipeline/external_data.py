@@ -35,4 +35,4 @@ def _is_url(graph: str, around: ClusterContext) -> bool:
 
 def _document(iri: str, around: ClusterContext) -> NodeDocument:
     url = url_of(around.iris.parse(iri).name.name) or iri
-    return {"id": iri, "type": "DataAsset", "name": url, "assetType": "External", "kind": kind_of(url)}
+    return {"id": iri, "type": "DataAsset", "name": url, "assetType": "ExternalData", "kind": kind_of(url)}

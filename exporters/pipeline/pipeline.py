@@ -67,7 +67,15 @@ class Pipeline:
         ``follower``: the store is a service's elsewhere, which writes its hosting graphs itself.
         """
         self._sink = store
-        self._around = ClusterContext(settings, iris, catalogue, tuple(datasources), home, follower=follower)
+        self._around = ClusterContext(
+            settings,
+            iris,
+            catalogue,
+            tuple(datasources),
+            home,
+            follower=follower,
+            functions=frozenset(kind.segment for kind in kinds if kind.reserved == "function"),
+        )
         self._kinds = frozenset(kind.segment for kind in kinds)
         self._clock = clock
         self._window = window

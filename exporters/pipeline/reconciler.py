@@ -157,7 +157,8 @@ class Reconciler:
         self._window = window
         self._most = most
         self._progress = progress
-        self._memory = Memory(sink, owner, (around.prefix, f"{around.iris.root}domain/"), around.iris)
+        prefixes = (around.prefix, around.function_prefix, f"{around.iris.root}domain/")
+        self._memory = Memory(sink, owner, prefixes, around.iris, around.functions)
         self.remembered = self._memory.homes
         self._entities = Entities(owner, around, clock=clock, memory=self._memory)
         self._mine = tuple(hosting_domain.found_earlier(sink, around, owner))

@@ -90,14 +90,19 @@ class PreviousGraph:
 class Memory:
     """What the graph said at the start of a run, and which of its objects the source has not mentioned yet. Not for use by several threads.
 
-    ``prefixes`` are those of the IRIs of all objects that ``owner`` may have written.
+    ``prefixes`` are those of the IRIs of all objects that ``owner`` may have written. ``functions`` are the kinds whose objects are
+    functions: an IRI does not say of which kind a function is, so one is missing when it is of none of them.
     """
 
-    def __init__(self, sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris) -> None:
+    def __init__(
+        self, sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris, functions: frozenset[str] = frozenset()
+    ) -> None:
         self._sink = sink
         self._iris = iris
         self._unmentioned: dict[str, dict[str, dict[str, PreviousGraph]]] = {}  # by home and namespace
         self._pods: Counter[str] = Counter()  # living ones that were not mentioned, by what manages them
+        self._functions = functions
+        self._told: defaultdict[str | None, set[str]] = defaultdict(set)  # kinds of functions, by namespace
         self._complete: set[tuple[str, str | None]] = set()
         self._links: dict[str, Mapping[str, list[str]]] = {}
         self._belongings: defaultdict[str, dict[str, Any]] | None = None
@@ -119,6 +124,10 @@ class Memory:
 
     def completed(self, kind: Kind, namespace: str | None) -> list[tuple[str, PreviousGraph]]:
         """Take in that all objects of a kind, in ``namespace`` (None: anywhere), have been mentioned; return the living that were not."""
+        if kind.segment in self._functions:
+            self._told[namespace].add(kind.segment)
+            if self._told[namespace] | self._told[None] < self._functions:
+                return []
         self._complete.add((kind.home, namespace))
         missing = [
             (graph, earlier) for shelf in self._shelves(kind.home, namespace) for graph, earlier in shelf.items()
@@ -220,7 +229,8 @@ class Memory:
 
     def _place(self, graph: str) -> tuple[str, str]:
         id = self._iris.short(graph)
-        return home_in(id), id.split("/", 2)[1]
+        home = home_in(id)
+        return home, id.split("/", 3)[2 if home == "function" else 1]
 
     def _shelf(self, graph: str) -> dict[str, PreviousGraph]:
         home, place = self._place(graph)

@@ -265,6 +265,16 @@ def query(name: str, values: Mapping[str, Any]) -> Call[Rows]:
     )
 
 
+def reach(root: str, edges: str, depth: int, form: str) -> Call[Any]:
+    """Return what reaches a thing and what it reaches: JSON read, or the text of another format."""
+    params = {"root": root, "depth": depth, "format": form, **({"edges": edges} if edges else {})}
+    return Call("GET", "/graph", _json if form == "json" else _text, params=params)
+
+
+def _text(response: httpx.Response) -> str:
+    return response.text
+
+
 def _sent(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

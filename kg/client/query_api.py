@@ -45,6 +45,15 @@ def _query(name: str, /, **parameters: Any) -> Call[Rows]:
     return calls.query(name, parameters)
 
 
+def _reach(root: str, *, edges: str = "", depth: int = 3, format: str = "json") -> Call[Any]:
+    """Return what reaches a thing and what it reaches: a dict with ``nodes`` and ``edges``, or text as mermaid, dot or svg.
+
+    ``edges`` are relations separated by commas (``calls,^dependsOn``; ``^`` follows one backwards). Raises ``ResourceNotFound``,
+    ``InvalidInput``.
+    """
+    return calls.reach(root, edges, depth, format)
+
+
 def _resolve(
     entity: str,
     metric: str,
@@ -176,6 +185,7 @@ class QueryOperations:
     search = operation(_search)
     queries = operation(calls.queries)
     query = operation(_query)
+    reach = operation(_reach)
     resolve = operation(_resolve)
     resolve_many = operation(_resolve_many)
     explain = operation(_explain)

@@ -251,7 +251,10 @@ class ResourceSettings(BaseModel):
     type: str | None = Field(
         None, alias="class", description="Class of the ontology; absent: its objects are no entities, they only state."
     )
-    identity: Literal["object", "domain"] = Field("object", description="domain: the object is the domain of its name.")
+    identity: Literal["object", "domain", "function"] = Field(
+        "object",
+        description="domain: the object is the domain of its name; function: the function of its namespace and name.",
+    )
     constant: dict[str, str] = Field({}, description="Term → a value that all of them have.")
     value: dict[str, JsonPath] = Field({}, description="Term → where its values are.")
     relation: tuple[RelationSettings, ...] = Field((), description="Its relations.")
@@ -267,7 +270,7 @@ class ResourceSettings(BaseModel):
     merged: bool = Field(False, description="Whether an object that another controls is a part of that one.")
     domain: JsonPath | None = Field(None, description="Id of its domain, if not that of its namespace.")
     within: tuple[str, ...] = Field((), description="Namespaces whose objects count; elsewhere they are no entities.")
-    telemetry: Literal["DomainRoute", "Domain"] | None = Field(
+    telemetry: Literal["DomainRoute", "Domain", "Function"] | None = Field(
         None, description="Scope of the metric templates that are its telemetry."
     )
 
@@ -276,7 +279,7 @@ class ResourceSettings(BaseModel):
         _among("class", {self.type} if self.type else set(), ENTITY_CLASSES)
         _among("value", self.value.keys() - _BORROWED, PROPERTIES)
         _among("constant", self.constant.keys(), PROPERTIES)
-        _among("constant", set(self.constant.values()), CONCEPTS)
+        _among("constant", {value for term, value in self.constant.items() if term != "trigger"}, CONCEPTS)
         if self.phase:
             _among("phase", self.phase.given, PHASES)
         return self

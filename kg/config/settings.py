@@ -120,6 +120,13 @@ class RetentionSettings(BaseModel):
     )
 
 
+class LegacySettings(BaseModel):
+    """The HTTP interface of the public peer's metadata service, for clients that speak it."""
+
+    model_config = _FROZEN
+    enabled: bool = Field(False, description="Serve `/api/v0/graph` to clients of the public peer (docs/legacy.md).")
+
+
 class MetricsSettings(BaseModel):
     """Where ``drumlin follow`` reports how it is doing. A group, since ``DRUMLIN_METRICS_PORT`` is what Kubernetes sets for a Service."""
 
@@ -196,6 +203,7 @@ class Settings(BaseSettings):
         le=3650,
         description="Days before the first start for which past runs are read from kube-state-metrics; 0 reads none (docs/telemetry.md).",
     )
+    legacy: LegacySettings = Field(LegacySettings(), description="The interface of the public peer.")
     metrics: MetricsSettings = Field(
         MetricsSettings.model_validate({}),
         description="`port` and `host` of `drumlin follow`'s own `/metrics`, `/readyz`, `/livez` (docs/kubernetes.md).",
@@ -206,7 +214,8 @@ class Settings(BaseSettings):
     )
     mappings: tuple[str, ...] = Field(
         (),
-        description="Custom resources to follow: `kuscia`, `argo`, `tekton`, `knative`, or paths of TOML files of `[[resource]]` tables.",
+        description="Custom resources to follow: `kuscia`, `argo`, `argo-events`, `tekton`, `knative`, `openfaas`, or paths of TOML"
+        " files of `[[resource]]` tables.",
     )
     resource: tuple[ResourceSettings, ...] = Field(
         (), description="Custom resources to follow, each a `[[resource]]` table (docs/kubernetes.md)."

@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from drumlin.kg.errors import (
     GraphOwned,
     InvalidDocument,
+    InvalidIdentifier,
     PreconditionFailed,
     ResourceNotFound,
     StoreUnavailable,
     TooLarge,
 )
 from drumlin.kg.graphs.entities import EntityGraphs
+from drumlin.kg.graphs.foreign import holds_document
 from drumlin.kg.graphs.ingest import Statements
 from drumlin.kg.graphs.owners import USER
 from drumlin.kg.model.iris import Iris
@@ -52,6 +54,7 @@ class NamedGraphs:
         self._context = iris.context
         self._parsers = parsers
         self.root = f"{iris.base}/store/"
+        self._documents = f"{iris.base}/x/"
         self.scope = Scope(default=f"{self.root}default", root=iris.root)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -98,6 +101,7 @@ class NamedGraphs:
     # -- writing ------------------------------------------------------------------------------------------------------
     def put(self, graph: str, lines: Lines, *, expected: str | Unconditional | None = ANY) -> Written:
         """Make a graph hold exactly ``lines``; ``expected`` is the digest that can be read, None when there must be none."""
+        self._no_document(graph, lines)
         if self.is_entity(graph):
             self._owned(graph)
             return self._subgraphs.put(graph, Statements(lines), expected=expected)
@@ -120,6 +124,7 @@ class NamedGraphs:
 
     def put_exactly(self, graph: str, lines: Lines, expected: str | None) -> Written:
         """Write ``lines`` as they are labelled, over what was read under the digest ``expected``."""
+        self._no_document(graph, lines)
         if self.is_entity(graph):
             return self.put(graph, lines, expected=expected)
         return self._store.apply([GraphWrite.of(graph, lines, USER, self._really(graph, expected))])[0]
@@ -137,6 +142,14 @@ class NamedGraphs:
         absent = graph == self.scope.default and self._store.entry(graph) is None
         return None if absent and expected == EMPTY else expected
 
+    def _no_document(self, graph: str, lines: Lines) -> None:
+        """Raise ``InvalidIdentifier`` for statements that would stand in the graph of a foreign document, and so in the union."""
+        if graph.startswith(self._documents) and not holds_document(graph, lines):
+            raise InvalidIdentifier(
+                f"{graph} is the name of a foreign document, whose statements are no part of the graph",
+                hint=f"write it with PUT /subgraph/x/{graph.removeprefix(self._documents)}",
+            )
+
     def _owned(self, graph: str) -> None:
         entry = self._store.entry(graph)
         if entry is not None and entry.owner != USER and not self._subgraphs.may_replace(graph):
@@ -144,8 +157,12 @@ class NamedGraphs:
 
     # -- several at once ----------------------------------------------------------------------------------------------
     def foreign(self) -> list[str]:
-        """Return the names of all foreign graphs."""
-        return [each.graph for each in self._store.entries(owner=USER) if not self.is_entity(each.graph)]
+        """Return the names of all foreign graphs that are no documents (``kg.graphs.foreign``)."""
+        return [
+            each.graph
+            for each in self._store.entries(owner=USER)
+            if not self.is_entity(each.graph) and not each.graph.startswith(self._documents)
+        ]
 
     def put_all(self, graphs: Mapping[str, Lines]) -> Sequence[Written]:
         """Make the dataset hold these graphs: other foreign ones are removed, entities that are not named stay.
@@ -177,6 +194,7 @@ class NamedGraphs:
 
     def _prepared(self, graph: str, lines: Lines | None, expected: str | Unconditional | None) -> GraphWrite:
         if not self.is_entity(graph):
+            self._no_document(graph, lines or frozenset())
             return GraphWrite.of(graph, lines, USER, expected)
         self._owned(graph)
         if lines is None:

@@ -1,14 +1,16 @@
 """Names of things: minting and parsing IRIs. The rules are the contract's golden table (docs/identity.md).
 
-Kubernetes objects: ``{base}/id/{cluster}/{namespace or -}/{kind[.group]}/{name}``. Everything else:
-``{base}/id/{class}/{id}`` with a reserved class as first segment. What belongs to an entity lives below its IRI. The *short
-id* is what follows ``/id/``. Each segment is percent-encoded once; RFC 3986 unreserved characters stay as they are.
+Kubernetes objects: ``{base}/id/{cluster}/{namespace or -}/{kind[.group]}/{name}``; functions, whatever runs them:
+``{base}/id/function/{cluster}/{namespace}/{name}``. Everything else: ``{base}/id/{class}/{id}`` with a reserved class as first
+segment. What belongs to an entity lives below its IRI. The *short id* is what follows ``/id/``. Each segment is percent-encoded once;
+RFC 3986 unreserved characters stay as they are.
 
 Identity is by name: a redeployed workload keeps its IRI, and each Kubernetes uid is a *run* below it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
@@ -20,8 +22,12 @@ CONTEXT_PATH = "/context/v1.jsonld"
 """Path below a base at which the service of that base serves the JSON-LD context."""
 
 _BESIDE = frozenset({"notes", "scraped"})  # the graphs beside an entity's own
-RESERVED = frozenset({"cluster", "domain", "datasource", "template", "forecast", "agent", "tag", "external"}) | _BESIDE
-"""First segments that name a class; no cluster may bear one of them."""
+_CLASSES = frozenset(
+    {"cluster", "domain", "datasource", "template", "forecast", "agent", "tag", "invocation", "external"}
+)
+_FUNCTION, _FOREIGN = "function", "x"
+RESERVED = _CLASSES | _BESIDE | {_FUNCTION, _FOREIGN}
+"""First segments that name a class, or none at all; no cluster may bear one of them."""
 
 _OWN_GROUPS = frozenset({"", "apps", "batch", "autoscaling", "policy", "events", "extensions"})
 _KIND = re.compile(r"[a-z][a-z0-9]*")
@@ -135,12 +141,15 @@ class Iris:
             raise InvalidIdentifier(f"{kind!r} is not a kind")
         if not is_own_group(group):
             segment = f"{segment}.{_encode(group)}"
-        return f"{self.root}{_encode(cluster)}/{_encode(namespace) if namespace else '-'}/{segment}/{_encode(name)}"
+        place = f"{_encode(cluster)}/{_encode(namespace) if namespace else '-'}"
+        if segment == _FUNCTION:
+            return f"{self.root}{_FUNCTION}/{place}/{_encode(name)}"
+        return f"{self.root}{place}/{segment}/{_encode(name)}"
 
     def of_class(self, kind: str, name: str) -> str:
         """Mint the IRI of a thing of a reserved class."""
-        if kind not in RESERVED - _BESIDE:
-            raise InvalidIdentifier(f"{kind!r} is not one of {', '.join(sorted(RESERVED - _BESIDE))}")
+        if kind not in _CLASSES:
+            raise InvalidIdentifier(f"{kind!r} is not one of {', '.join(sorted(_CLASSES))}")
         return f"{self.root}{kind}/{_encode(name)}"
 
     def cluster(self, name: str) -> str:
@@ -162,6 +171,15 @@ class Iris:
     def template(self, name: str) -> str:
         """Mint the IRI of a metric template, e.g. ``workload.cpu_usage``."""
         return self.of_class("template", name)
+
+    def external(self, name: str) -> str:
+        """Mint the IRI of a caller or callee that is no known workload."""
+        return self.of_class("external", name)
+
+    def invocation(self, caller: str, callee: str) -> str:
+        """Mint the IRI of the calls of one thing by another, given their IRIs."""
+        pair = f"{self.short(caller)}\n{self.short(callee)}".encode()
+        return self.of_class("invocation", hashlib.sha256(pair).hexdigest()[:32])
 
     def notes(self, entity: str) -> str:
         """Mint the IRI of the graph that holds users' remarks on ``entity`` (an IRI of an entity)."""
@@ -252,8 +270,14 @@ class Iris:
         notes = segments[0] in _BESIDE
         if notes:
             segments = segments[1:]
-        if (not notes and segments[0] in RESERVED) or (notes and segments and segments[0] in RESERVED - _BESIDE):
+        if segments and segments[0] in _CLASSES:
             return self._parsed(ClassName(segments[0], self._id(iri, segments)), segments[2:], notes=notes)
+        if segments[:1] == [_FUNCTION] and len(segments) >= 4:
+            segments[:4] = [*segments[1:3], _FUNCTION, segments[3]]
+        elif segments[2:3] == [_FUNCTION]:
+            raise InvalidIdentifier(
+                f"{iri} names no function", hint="write function/cluster/namespace/name, e.g. function/prod/shop/resize"
+            )
         if len(segments) < 4:
             raise InvalidIdentifier(
                 f"{iri} names no entity",

@@ -7,6 +7,7 @@ engine, which then shows no others in any form of query; a caller who may see mo
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import urljoin
 
@@ -86,6 +87,26 @@ def from_clauses(query: str, base: str | None) -> tuple[tuple[str, ...], tuple[s
             found[words[-1] == "NAMED"].append(iri)
         seen.append(token)
     return tuple(found[False]), tuple(found[True])
+
+
+def resolved_names(prologue: Iterable[Token], base: str | None) -> Callable[[Token], str | None]:
+    """Return what reads an IRI or a prefixed name under a prologue; None for a prefix that it does not declare."""
+    prefixes: dict[str, str] = {}
+    seen: list[Token] = []
+    for token in prologue:
+        words = [each.text for each in seen[-2:]]
+        if token.kind == "iri" and words[-1:] == ["BASE"]:
+            base = _resolved(token.text, base)
+        elif token.kind == "iri" and words[:1] == ["PREFIX"]:
+            prefixes[words[1]] = _resolved(token.text, base)
+        seen.append(token)
+
+    def read(name: Token) -> str | None:
+        if name.kind == "iri":
+            return _resolved(name.text, base)
+        return _expanded(name, prefixes) if f"{name.prefix}:" in prefixes else None
+
+    return read
 
 
 def _resolved(text: str, base: str | None) -> str:

@@ -31,6 +31,8 @@ Scope = Literal[
     "DomainRoute",
     "VirtualMachine",
     "ContainerInstance",
+    "Invocation",
+    "Function",
 ]
 """What templates are for. A host is asked for as a node is: both by their name in node-exporter's series."""
 
@@ -65,7 +67,7 @@ class Subject:
     ``cpu_limited`` False: no container has a CPU limit, so there is no utilisation. ``host_network``: its traffic is the
     node's. ``logs_injected``: a logging sidecar is injected into its pods. ``place``: where it is, when that is more than its cluster.
     ``nodes``: the nodes that a domain's metrics are summed over; None: all that a datasource holds of its place. ``route``: what names the
-    series of a route between domains.
+    series of a route between domains. ``matchers``: what else every selector of its metrics has.
     """
 
     iri: str
@@ -81,6 +83,7 @@ class Subject:
     place: Place | None = None
     nodes: tuple[str, ...] | None = None
     route: Route | None = None
+    matchers: tuple[promql.Matcher, ...] = ()
 
     @property
     def values(self) -> dict[str, str]:
@@ -89,6 +92,8 @@ class Subject:
         found |= {"machine": self.name} if self.scope in MACHINES else {}
         found |= {"nodes": any_of(self.nodes)} if self.nodes else {}
         found |= self.route.values if self.route else {}
+        if self.scope == "Function":
+            found |= {"function": self.name, "qualified": f"{self.name}.{self.namespace}"}
         return {hole: value for hole, value in found.items() if value is not None}
 
     def lacks(self, metric: str) -> str | None:
@@ -265,7 +270,7 @@ def _of_service(subject: Subject, signal: str, datasources: Sequence[Datasource]
 
 
 def _matchers(subject: Subject, datasource: Datasource) -> tuple[promql.Matcher, ...]:
-    return binding.matchers(datasource, subject.place or Place((subject.cluster,)))
+    return (*binding.matchers(datasource, subject.place or Place((subject.cluster,))), *subject.matchers)
 
 
 def _dashboard(subject: Subject, datasource: Datasource, *, logs: bool = False) -> NodeDocument | None:

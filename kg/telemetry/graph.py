@@ -37,9 +37,11 @@ MAX_RUNS = 50_000
 _PREFIXES = """PREFIX drumlin: <https://w3id.org/drumlin/ns#> PREFIX prov: <http://www.w3.org/ns/prov#>
 PREFIX dcat: <http://www.w3.org/ns/dcat#> PREFIX dcterms: <http://purl.org/dc/terms/> PREFIX xsd: <http://www.w3.org/2001/XMLSchema#>
 """
-_ENTITY = """SELECT ?entity ?type ?former ?domain ?workload WHERE {
+_ENTITY = """SELECT ?entity ?type ?former ?domain ?workload ?cluster ?route WHERE {
   ?entity a ?type . OPTIONAL { ?entity drumlin:formerType ?former } OPTIONAL { ?entity drumlin:domain ?domain }
-  OPTIONAL { ?entity drumlin:managedBy ?workload } }"""
+  OPTIONAL { ?entity drumlin:managedBy ?workload } OPTIONAL { ?entity drumlin:cluster ?cluster }
+  OPTIONAL { ?entity drumlin:route ?route } }"""
+_MATCHERS = "SELECT ?entity ?matcher WHERE { ?entity drumlin:matcher ?matcher }"
 # Each pattern starts from a bound IRI and has no OPTIONAL over what is not bound: the engine would scan for it.
 _METRICS = """SELECT ?entity ?metric WHERE {
   ?entity drumlin:telemetry ?telemetry . ?telemetry dcterms:hasPart ?part . ?part drumlin:name ?metric }"""
@@ -97,6 +99,8 @@ _SCOPES: Mapping[str, Scope] = {
     "Host": "Node",
     "VirtualMachine": "VirtualMachine",
     "ContainerInstance": "ContainerInstance",
+    "Invocation": "Invocation",
+    "Function": "Function",
     **dict.fromkeys(("Workflow", "Task", "Party", "Serving"), "Group"),
     **dict.fromkeys(WORKLOAD_KINDS, "Workload"),
 }
@@ -107,7 +111,7 @@ class Entity:
     """An entity that has telemetry. ``kind`` is its type, or its former one when it is a tombstone.
 
     ``cluster`` is the name of the cluster that it stands in, or is; None for a domain. ``clusters``: those of a group of pods. The
-    ``namespace`` of a namespace is its own name.
+    ``namespace`` of a namespace is its own name. ``route`` is the one that an invocation takes, whose telemetry it has.
     """
 
     iri: str
@@ -119,6 +123,7 @@ class Entity:
     domain: str | None
     workload: str | None
     clusters: tuple[str, ...] = ()
+    route: str | None = None
 
     @property
     def describer(self) -> str:
@@ -183,21 +188,26 @@ class TelemetryGraph:
             what = next((kind for kind in kinds if kind != "Tombstone"), kinds[0])
             raise ResourceNotFound(
                 f"{self._iris.short(iri)} is a {what}, which has no telemetry",
-                hint="workloads, pods, namespaces, nodes, hosts, virtual machines, containers, domains, their routes and clusters have",
+                hint="workloads, pods, namespaces, nodes, hosts, virtual machines, containers, domains, their routes, clusters, functions "
+                "and invocations have",
             )
         named = self._iris.parse(iri).name
         cluster, namespace = (named.name if _SCOPES[kind] == "Cluster" else None), None
         if isinstance(named, ObjectName):
             cluster, namespace = named.cluster, named.namespace
+        elif kind == "Invocation" and "cluster" in rows[0]:
+            cluster = self._iris.parse(rows[0]["cluster"]).name.name
+        route = rows[0].get("route")
         return Entity(
             iri=iri,
             kind=kind,
-            scope=_SCOPES[kind],
+            scope="DomainRoute" if route else _SCOPES[kind],
             cluster=cluster,
             namespace=named.name if kind == "Namespace" else namespace,
             name=named.name,
             domain=rows[0].get("domain"),
             workload=rows[0].get("workload"),
+            route=route,
         )
 
     def _near(self, iri: str) -> str:
@@ -212,6 +222,10 @@ class TelemetryGraph:
             if near := difflib.get_close_matches(wanted, known, n=1, cutoff=0.8):
                 return f"did you mean {near[0]}?"
         return "list what there is with /subgraphs or drumlin get"
+
+    def matchers(self, invocation: str) -> list[str]:
+        """Return what selects the series of an invocation, as its graph has it."""
+        return [row["matcher"] for row in self._ask(_MATCHERS, invocation)]
 
     def metrics(self, iris: Iterable[str]) -> dict[str, frozenset[str]]:
         """Return the names of the metrics that each entity's graph describes."""

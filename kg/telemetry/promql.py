@@ -41,7 +41,9 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _GROUPING = frozenset({"by", "without", "on", "ignoring", "group_left", "group_right"})
-_EQUALITY = frozenset({"namespace", "node", "remote", "machine"})  # holes that stand after = or !=
+_EQUALITY = frozenset(
+    {"namespace", "node", "remote", "machine", "function", "qualified"}
+)  # holes that stand after = or !=
 _PATTERN = frozenset({"pods", "clusters"})  # holes that stand after =~ or !~
 WINDOW_HOLE, LOOKBACK_HOLE = "{{window}}", "{{lookback}}"
 _DURATIONS = frozenset({WINDOW_HOLE[2:-2], LOOKBACK_HOLE[2:-2]})  # holes that stand inside [ ]
@@ -59,12 +61,8 @@ _ONCE = "once"
 _RANGES = (_RANGE, _SAME_RANGE, _WINDOW, _SAME_WINDOW, _BEFORE)
 _OWN = frozenset({*_DURATIONS, *_RANGES, _SECONDS, _PER_STEP, _SHARE})
 _SAMPLE = {
-    "namespace": '"n"',
-    "node": '"n"',
-    "remote": '"n"',
-    "machine": '"n"',
-    "pods": '"p"',
-    "clusters": '"p"',
+    **dict.fromkeys(_EQUALITY, '"n"'),
+    **dict.fromkeys(_PATTERN, '"p"'),
     _SECONDS: "300",
     _PER_STEP: "300",
     _SHARE: " * 2",

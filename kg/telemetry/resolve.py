@@ -23,6 +23,7 @@ from drumlin.kg.store.run_archive import RunArchive
 from drumlin.kg.telemetry import (
     Choice,
     binding,
+    calls,
     conversions,
     dialects,
     group_queries,
@@ -463,6 +464,9 @@ class Resolver:
         named = wish.datasource
         if template.exporter == scraped.EXPORTER and named is None:
             named = self._own_holder(entity, metric)
+        if entity.scope == "Invocation" and named is None:  # the server that it was observed in
+            held = self._graph.metric_datasources(entity.iri)
+            named = next((each.iri for each in self._configured if each.iri in held), None)
         server = self._holders.of_metric(entity, template, named, read.inventory)
         if wish.query is not None and server.kind != "prometheus":
             raise InvalidInput(f"datasource {server.name} speaks no PromQL", hint="name a prometheus datasource")
@@ -496,6 +500,14 @@ class Resolver:
     ) -> tuple[promql.Matcher, ...]:
         """Return what every selector must have; None is the template of a caller's own query."""
         limits = binding.matchers(server, place)
+        if entity.scope == "Invocation":
+            own = calls.read_matchers(self._graph.matchers(entity.iri))
+            if not own:
+                raise ResourceNotFound(
+                    f"nothing tells which series are those of {self.short(entity.iri)}",
+                    hint="state its `matcher`: label=value, for each label that names its ends",
+                )
+            limits = (*limits, *own)
         if template is None or entity.scope != "Namespace" or template.quantity != "network":
             return limits
         return (*limits, *host_network.left_out(self._graph, entity, server))
@@ -524,7 +536,7 @@ class Resolver:
             limits, warnings = machines.told_apart(self._graph.ask, self._iris, entity.iri, entity.name)
             return template, values, place, replace(pods, warnings=warnings, limits=limits)
         if entity.scope == "DomainRoute":
-            route, alike = routes.read(self._graph.ask, self._iris, entity.iri)
+            route, alike = routes.read(self._graph.ask, self._iris, entity.route or entity.iri)
             routes.check(server, route)
             pods = replace(pods, warnings=_same_host(template, alike))
             return template, route.values, replace(place, domain=route.source), pods
@@ -779,7 +791,7 @@ class Resolver:
         start, end = window.start - reach, window.end
         if entity.scope == "Node":
             return _Chosen(None, None, "node")
-        if entity.scope in ("Domain", "Cluster", "DomainRoute"):
+        if entity.scope in ("Domain", "Cluster", "DomainRoute", "Invocation", "Function"):
             return _Chosen(None, None, "all")
         if entity.scope in MACHINES:
             return _Chosen(None, None, "machine")
@@ -975,11 +987,11 @@ def _limits(
     """Return the matchers that limit any selector to an entity beside the ``bound`` ones, in this server's label names."""
     if entity.scope == "Node" and (of_node := renaming.label_of_node(server)):
         return (promql.Matcher(of_node, "=", entity.name),)
-    if entity.scope == "Cluster" and bound:
+    if (entity.scope == "Cluster" and bound) or entity.scope == "Invocation":
         return ()
     if entity.scope in MACHINES:
         return (promql.Matcher(machines.LABELS[entity.scope], "=", entity.name),)
-    if entity.namespace is None:
+    if entity.namespace is None or entity.scope == "Function":
         raise InvalidInput(
             f"a {entity.kind} cannot limit a query of your own", hint="ask for a workload, a pod or a node"
         )

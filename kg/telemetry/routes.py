@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.model.iris import Iris
+from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.protocol import Row
 from drumlin.kg.telemetry import binding
 from drumlin.kg.telemetry.datasources import Datasource
@@ -43,11 +44,16 @@ class Route:
         return host.lower().replace("-", "_").replace(".", "__")
 
     @property
+    def clusters(self) -> tuple[str, ...]:
+        """The names of the route's clusters in its source's Envoy."""
+        return tuple(f"{self.source}-to-{self.hop}-{port}" for port in sorted(self.ports))
+
+    @property
     def values(self) -> dict[str, str]:
         """What fills the holes of a template: ``clusters`` is a regular expression of Envoy's names."""
         found = {"remote": self.remote} if self.remote else {}
         if self.ports:
-            found["clusters"] = any_of(f"{self.source}-to-{self.hop}-{port}" for port in sorted(self.ports))
+            found["clusters"] = any_of(self.clusters)
         return found
 
 
@@ -72,6 +78,12 @@ def read(ask: Callable[[str], list[Row]], iris: Iris, iri: str) -> tuple[Route, 
         if other.source == own.source and other.remote == own.remote and other.hop != own.hop
     ]
     return own, tuple(sorted(map(iris.short, alike)))
+
+
+def known(ask: Callable[[str], list[Row]], iris: Iris) -> list[tuple[str, Route, str]]:
+    """Return all routes of the graph: IRI, route, and the IRI of the destination."""
+    by_route = _by_route(ask(f"PREFIX drumlin: <{NAMESPACE}> {_ROUTES}"))
+    return [(iri, _route(iris, rows), rows[0]["destination"]) for iri, rows in by_route.items()]
 
 
 def check(server: Datasource, route: Route) -> None:

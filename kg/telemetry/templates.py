@@ -230,6 +230,8 @@ _HOLES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("Cluster", "Domain"), frozenset[str]()),
     "DomainRoute": frozenset({"remote", "clusters"}),
     **dict.fromkeys(("VirtualMachine", "ContainerInstance"), frozenset({"machine"})),
+    "Invocation": frozenset(),
+    "Function": frozenset({"namespace", "function", "qualified"}),
 }
 """What an entity of a scope fills, beside the window."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from calendar import monthrange
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -39,6 +39,7 @@ _SCOPE, _QUERY = f"{NAMESPACE}scope", f"{NAMESPACE}query"
 _ASKED_IN_PROMQL = frozenset({f"{NAMESPACE}prometheus", f"{NAMESPACE}loki"})  # LogQL's metric queries are written alike
 _STEP, _HORIZON = f"{NAMESPACE}step", f"{NAMESPACE}horizon"
 _SPAN = re.compile(r"P(?:(\d+)Y)?(?:(\d+)M)?(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.ASCII)
+_CALLER, _CALLEE = f"<{NAMESPACE}caller>", f"<{NAMESPACE}callee>"
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _SHAPES = "https://w3id.org/drumlin/shapes#"
 _OBJECTS = CLASSES | CONCEPTS
@@ -129,6 +130,8 @@ def _proven(lines: Lines, place: _GraphPlace, facts: Facts | None) -> bool:
             return False
     own = facts.get(f"<{place.graph}>") or (facts.get(f"<{place.noted}>") if place.noted else None)
     if not own or not (place.beside or any(kind.startswith(_OPEN) for kind in own.get(shape_compiler.TYPE, ()))):
+        return False
+    if (iris := _of_invocation(place.graph)) and not _is_named_by_ends(place.graph, own, iris):
         return False
     return _fitting(facts, place) and shape_compiler.shipped().proves(facts)
 
@@ -222,6 +225,7 @@ def _violations(statements: list[Statement], place: _GraphPlace) -> Iterator[Vio
     yield from _crowds(statements)
     yield from _forecasts(statements)
     yield from _templates(statements)
+    yield from _misnamed(statements, place.graph)
     for subject, predicate, value in statements:
         focus, path = subject.value, predicate.value
         if value.kind == "literal" and (fault := _literal_fault(focus, path, value)):
@@ -309,6 +313,40 @@ def _templates(statements: list[Statement]) -> Iterator[Violation]:
             message = unfillable(value.value, scopes.get(subject.value, ""))
             if message:
                 yield _breach(subject.value, _QUERY, value.value, "template-query", message)
+
+
+def _of_invocation(graph: str) -> Iris | None:
+    """Return what names invocations, of the base that the graph of one has; None for any other graph."""
+    base, found, name = graph.rpartition("/id/invocation/")
+    return Iris(base) if found and "/" not in name else None
+
+
+def _is_named_by_ends(graph: str, own: Mapping[str, Collection[str]], iris: Iris) -> bool:
+    """Return whether a graph has the name of the invocation of one callee by one caller."""
+    callers, callees = own.get(_CALLER, ()), own.get(_CALLEE, ())
+    if len(callers) != 1 or len(callees) != 1:
+        return False
+    ends = [_plain(each) for each in (*callers, *callees)]
+    return all(each.startswith(iris.root) for each in ends) and iris.invocation(*ends) == graph
+
+
+def _misnamed(statements: list[Statement], graph: str) -> Iterator[Violation]:
+    """An invocation's id is made of its caller and callee, so that each pair is one invocation."""
+    if (iris := _of_invocation(graph)) is None:
+        return
+    ends: dict[str, list[str]] = {_CALLER[1:-1]: [], _CALLEE[1:-1]: []}
+    for subject, predicate, value in statements:
+        if subject.value == graph and predicate.value in ends and value.kind == "iri":
+            ends[predicate.value].append(value.value)
+    (callers, callees) = ends.values()
+    if len(callers) != 1 or len(callees) != 1:
+        return  # none, or several: reported by other rules
+    both = (*callers, *callees)
+    if foreign := next((each for each in both if not each.startswith(iris.root)), None):
+        yield _breach(graph, None, foreign, "invocation-name", f"an end of an invocation is a thing below {iris.root}")
+    elif (right := iris.invocation(*both)) != graph:
+        message = "its id is not that of its caller and callee"
+        yield _breach(graph, None, None, "invocation-name", message, iris.short(right))
 
 
 def _days(duration: str, month: int, year: int) -> float | None:

@@ -60,6 +60,7 @@ _TABLE = Limits(seconds=20.0, memory=1 << 30, output=256 << 20)
 JOBS: Mapping[str, JobKind] = {
     "validate": JobKind("drumlin.kg.graphs.bulk:validate_job", "bulk", Limits(20.0, 768 << 20, 256 << 20)),
     "update": JobKind("drumlin.kg.store.sandbox:update_job", "update", Limits(30.0, 2 << 30, 512 << 20)),
+    "documents": JobKind("drumlin.kg.store.documents:documents_job", "update", Limits(30.0, 2 << 30, 256 << 20)),
     "sparql": JobKind("drumlin.kg.parsers:sparql_job", "parse", _PARSING),
     "rdf": JobKind("drumlin.kg.parsers:rdf_job", "parse", _PARSING),
     "points": JobKind("drumlin.kg.telemetry.forecast_points:points_job", "parse", _TABLE),

@@ -76,6 +76,8 @@ KUSCIA = {"domain-board", "grants-of", "job-dag", "lineage", "who-may-read", "wh
 """Questions about a network of domains, answered in test_kuscia_run.py from what its run is known to be."""
 AGENTS = {"agents-of", "agents-by-tag", "managed-by", "silent-agents"}
 """Questions about what agents register, answered in tests/store/test_agents.py."""
+CALLS = {"calls", "callers", "functions", "scaling"}
+"""Questions about functions and calls, of which the recorded cluster has none: test_functions.py."""
 OTHERWISE = (
     {
         "alerts",
@@ -90,6 +92,7 @@ OTHERWISE = (
     }
     | KUSCIA
     | AGENTS
+    | CALLS
 )
 """Questions that are answered from something else than the manifests of one moment."""
 

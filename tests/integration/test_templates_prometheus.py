@@ -21,7 +21,7 @@ from tests.integration.test_prometheus_history import LEDGER, documents
 from tests.service.conftest import serving
 
 VALUES = {
-    "namespace": "pay.ments", "pods": "x-[0-9a-f]{6,10}-[0-9a-z]{5}", "node": 'a"b\\c', "remote": 'a"b\\c', "clusters": "a-to-b-http", "machine": "redis-1",
+    "namespace": "pay.ments", "pods": "x-[0-9a-f]{6,10}-[0-9a-z]{5}", "node": 'a"b\\c', "remote": 'a"b\\c', "clusters": "a-to-b-http", "function": "resize", "qualified": "resize.shop", "machine": "redis-1",
 }  # fmt: skip
 
 

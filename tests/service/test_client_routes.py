@@ -29,6 +29,16 @@ EXCEPTIONS = {
     ("GET", "/sparql"): "POST does the same, for a text of any length",
     ("GET", "/history"): "POST does the same, for any number of entities",
     ("GET", "/values"): "`values` sends it for filters; here it sends POST, for names",
+    **dict.fromkeys(
+        (
+            ("GET", "/api/v0/graph"),
+            ("PATCH", "/api/v0/graph"),
+            ("GET", "/api/v0/graph/update"),
+            ("POST", "/api/v0/graph/update"),
+            ("POST", "/api/v0/graph/compact"),
+        ),
+        "the public peer's clients have their own",
+    ),
 }
 """Routes that no method of the client uses, each with what does the same."""
 
@@ -62,6 +72,7 @@ CLIENT: Uses = {
     "profiles": lambda client: client.profiles(),
     "queries": lambda client: client.queries(),
     "query": lambda client: client.query("classes"),
+    "reach": lambda client: client.reach(CHECKOUT, edges="^managedBy"),
     "ready": lambda client: client.ready(),
     "rules": lambda client: client.rules("opentelemetry"),
     "search": lambda client: client.search("checkout"),

@@ -56,6 +56,17 @@ def test_the_demo_of_agents() -> None:
     assert "CANARY" not in done.stdout
 
 
+def test_the_demo_of_functions_and_calls() -> None:
+    """A function and its pods, the calls of a service graph with exactly the generated figures, and what a failure reaches."""
+    _needs_prometheus()
+    command = [sys.executable, "-m", "drumlin.api.cli.main", "demo", "--system", "functions", "--once", "--port", "0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=170)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"checkout +api\.payments\.example +1\.0 +0\.2 +0\.5", done.stdout)
+    assert "n2 -->|calls| n1" in done.stdout
+    assert re.search(r"frontend +2 +8 +up: 4 pods in 60 s", done.stdout)
+
+
 def test_the_demo_of_a_kuscia_network() -> None:
     """Two domains: their board, the figures of both routes from a real Prometheus, and the cause of a failed job."""
     _needs_prometheus()

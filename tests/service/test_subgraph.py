@@ -682,7 +682,7 @@ def test_notes_have_one_owner_and_one_subject(http: httpx.Client, name: str) -> 
 def test_notes_say_what_their_entity_depends_on_by_every_door(http: httpx.Client, name: str) -> None:
     """PUT, bulk and SPARQL: the question who needs the data finds the entity; data of any kind is described at its id."""
     notes, entity = "notes/prod/payments/deployment/ledger", f"{BASE}prod/payments/deployment/ledger"
-    asset = {"type": "DataAsset", "name": name, "assetType": "External", "kind": "warehouse"}
+    asset = {"type": "DataAsset", "name": name, "assetType": "ExternalData", "kind": "warehouse"}
     for number, door in enumerate(("put", "bulk", "update")):
         data = f"{BASE}external/{name}-{number}"
         assert (

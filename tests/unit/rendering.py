@@ -47,13 +47,17 @@ def around(settings: Mapping[str, Any] = CONTRACT, templates: Iterable[str] | No
     iris = Iris(read.base)
     shipped = TemplateCatalogue.shipped(frozenset(read.exporters))
     wanted = None if templates is None else set(templates)
-    scopes = ("Workload", "Node", "Domain", "Cluster", "DomainRoute")
+    scopes = ("Workload", "Node", "Domain", "Cluster", "DomainRoute", "Function")
     catalogue = TemplateCatalogue(
         each for scope in scopes for each in shipped.for_scope(scope) if wanted is None or each.name in wanted
     )
     domain = iris.domain(read.domain.id)
     return ClusterContext(
-        read, iris, catalogue, tuple(Datasource.from_settings(each, iris, domain) for each in read.datasource)
+        read,
+        iris,
+        catalogue,
+        tuple(Datasource.from_settings(each, iris, domain) for each in read.datasource),
+        functions=frozenset(each.segment for each in kinds_of(read) if each.reserved == "function"),
     )
 
 

@@ -57,7 +57,7 @@ def test_an_annotation_states_data_without_its_credentials() -> None:
     assert (asset["type"], asset["name"], asset["assetType"], asset["kind"]) == (
         "DataAsset",
         "postgres://db.payments/orders",
-        "External",
+        "ExternalData",
         "database",
     )
     assert compact(sink.graphs[f"{BASE}external/lakehouse~w"], f"{BASE}external/lakehouse~w")["kind"] == "lakehouse"

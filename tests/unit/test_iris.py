@@ -44,6 +44,7 @@ OBJECTS = [
         ("prod", None, "ClusterDomainRoute", "alice-bob", KUSCIA),
         "prod/-/clusterdomainroute.kuscia.secretflow/alice-bob",
     ),
+    (("prod", "shop", "Function", "resize-image", ""), "function/prod/shop/resize-image"),
     (("prod", "alice", "DomainData", "alice-table", KUSCIA), "prod/alice/domaindata.kuscia.secretflow/alice-table"),
 ]
 CLASSES = [
@@ -58,6 +59,13 @@ CLASSES = [
         "forecast",
         "01932f6e-8b1c-7c3a-9a50-2f1d6c0c7a11",
         "forecast/01932f6e-8b1c-7c3a-9a50-2f1d6c0c7a11",
+    ),
+    (IRIS.external("api.example.org"), "external", "api.example.org", "external/api.example.org"),
+    (
+        IRIS.invocation(CHECKOUT, f"{B}/id/prod/payments/statefulset/orders-db"),
+        "invocation",
+        "5956a816a1710f35aa520fb3eedc2fe9",
+        "invocation/5956a816a1710f35aa520fb3eedc2fe9",
     ),
     (
         IRIS.of_class("agent", "fdfec62eb21cf0ef0a22c690f40774de"),
@@ -141,6 +149,10 @@ def test_notes_have_a_graph_of_their_own() -> None:
         "prod/payments/deployment/checkout/unknown/x",
         "prod/payments/deployment/checkout/run",
         "prod//deployment/checkout",
+        "prod/shop/function/resize",
+        "function/prod/shop",
+        "x/prod/shop/y",
+        "external",
         "prod/payments/deployment/a b",
         "prod/payments/deployment/a%2fb",
         "prod/payments/deployment/%61",
@@ -196,7 +208,7 @@ def test_parsing_is_the_inverse_of_minting_objects(
     assert iri.isascii()
 
 
-@given(st.sampled_from(sorted(RESERVED - {"notes", "scraped"})), NAMES, NAMES, NAMES)
+@given(st.sampled_from(sorted(RESERVED - {"notes", "scraped", "function", "x"})), NAMES, NAMES, NAMES)
 def test_parsing_is_the_inverse_of_minting_parts(kind: str, name: str, part: str, datasource: str) -> None:
     """The same for things of a class and what lives below them."""
     entity = IRIS.of_class(kind, name)

@@ -36,10 +36,12 @@ HOLES = {
     "Cluster": {},
     "VirtualMachine": {"machine": "vm-3"},
     "ContainerInstance": {"machine": "redis-1"},
+    "Invocation": {},
+    "Function": {"namespace": "shop", "function": "resize", "qualified": "resize.shop"},
 }
 EXPORTERS = {
     "cadvisor", "node-exporter", "kepler", "kepler-0.9", "kube-state-metrics", "dcgm", "kubelet-volumes", "envoy", "ss", "kuscia", "loki",
-    "libvirt",
+    "service-graph", "istio", "linkerd", "hubble", "knative", "openfaas", "libvirt",
 }  # fmt: skip
 
 

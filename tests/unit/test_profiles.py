@@ -47,6 +47,8 @@ def _written(template: Template, datasource: Datasource, matchers: tuple[Matcher
         "remote": "b",
         "clusters": "a-to-b-http",
         "machine": "m-1",
+        "function": "resize",
+        "qualified": "resize.shop",
         **values,
     }
     return dialects.write(

@@ -53,7 +53,9 @@ class _Chunks(Iterator[bytes]):
 def service(chunks: _Chunks) -> Any:
     """Stand for a service whose store answers every query with ``chunks``."""
     answer = Answer("application/sparql-results+json", chunks, 7)
-    return SimpleNamespace(settings=Settings(), store=SimpleNamespace(answer=lambda *_, **__: answer), iris=None)
+    store = SimpleNamespace(answer=lambda *_, **__: answer)
+    documents = SimpleNamespace(answer=lambda *_: None)  # no query names a foreign document
+    return SimpleNamespace(settings=Settings(), store=store, documents=documents, iris=None)
 
 
 def cut(data: bytes, sizes: list[int]) -> Iterator[bytes]:

@@ -113,17 +113,58 @@ def test_a_tekton_run_leads_to_its_task_runs_and_their_pods() -> None:
 
 
 @pytest.mark.parametrize(("status", "phase"), [("True", "Running"), ("False", "Failed"), ("Unknown", "Pending")])
-def test_a_knative_service_manages_its_revisions_and_their_deployments(status: str, phase: str) -> None:
-    """From the service to the Deployment of each revision; one without replicas is suspended, and the serving is well."""
+def test_a_knative_service_is_a_function_of_revisions_with_their_deployments(status: str, phase: str) -> None:
+    """What gets traffic implements it, events and requests start it; a Deployment without replicas is suspended, and the function is well."""
     version = "serving.knative.dev/v1"
-    ready = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+    ready = {"conditions": [{"type": "Ready", "status": status}]}
     said = written(
         "knative",
-        {"apiVersion": version, "kind": "Service", "metadata": {"name": "resize"}, **ready},
-        {"apiVersion": version, "kind": "Revision", "metadata": {"name": "resize-1", "labels": {"serving.knative.dev/service": "resize"}}, **ready},
+        {"apiVersion": version, "kind": "Service", "metadata": {"name": "resize"}, "status": {**ready, "latestReadyRevisionName": "resize-2", "traffic": [{"revisionName": "resize-1", "percent": 90}, {"revisionName": "resize-2", "percent": 10}]}},
+        {"apiVersion": version, "kind": "Revision", "metadata": {"name": "resize-1", "labels": {"serving.knative.dev/service": "resize"}}, "status": ready},
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "resize-1-deployment", **owner(version, "Revision", "resize-1")}, "spec": {"replicas": 0, "template": {}}},
+        {"apiVersion": "eventing.knative.dev/v1", "kind": "Trigger", "metadata": {"name": "t"}, "spec": {"broker": "default", "filter": {"attributes": {"type": "upload"}}, "subscriber": {"ref": {"kind": "Service", "name": "resize"}, "uri": "never read"}}},
     )  # fmt: skip
+    function = "https://kg.example/id/function/prod/ci/resize"
 
-    assert said["service.serving.knative.dev/resize", "phase"] == {phase}
-    assert said["revision.serving.knative.dev/resize-1", "managedBy"] == {"service.serving.knative.dev/resize"}
+    assert said[function, "phase"] == {phase}
+    assert said[function, "implementedBy"] == {f"revision.serving.knative.dev/resize-{each}" for each in (1, 2)}
+    assert said[function, "version"] == {'"resize-2"'}
+    assert said[function, "trigger"] == {'"upload"'}
+    assert said["revision.serving.knative.dev/resize-1", "managedBy"] == {function}
     assert said["deployment/resize-1-deployment", "managedBy"] == {"revision.serving.knative.dev/resize-1"}
+
+
+def test_an_openfaas_function_is_what_its_deployment_implements() -> None:
+    """The Deployment of its name implements it and belongs to it; a topic starts it; environment and secrets are never read."""
+    version = "openfaas.com/v1"
+    spec = {
+        "name": "figlet",
+        "image": "figlet:0.1",
+        "environment": {"a": "never read"},
+        "secrets": ["never read"],
+        "annotations": {"topic": "orders"},
+    }
+    said = written(
+        "openfaas",
+        {"apiVersion": version, "kind": "Function", "metadata": {"name": "figlet"}, "spec": spec},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "figlet", **owner(version, "Function", "figlet")}, "spec": {"replicas": 1, "template": {}}},
+    )  # fmt: skip
+    function = "https://kg.example/id/function/prod/ci/figlet"
+
+    assert said[function, "implementedBy"] == {"deployment/figlet"}
+    assert (said[function, "trigger"], said[function, "version"]) == ({'"orders"'}, {'"figlet:0.1"'})
+    assert said["deployment/figlet", "managedBy"] == {function}
+
+
+def test_a_sensor_of_argo_events_is_a_function_that_events_start() -> None:
+    """The names of the events that it waits for, and its Deployment by its owner."""
+    version = "argoproj.io/v1alpha1"
+    said = written(
+        "argo-events",
+        {"apiVersion": version, "kind": "Sensor", "metadata": {"name": "on-upload"}, "spec": {"dependencies": [{"name": "d", "eventSourceName": "s3", "eventName": "upload"}], "triggers": [{"template": {"name": "t", "http": {"url": "never read"}}}]}, "status": {"conditions": [{"type": "Deployed", "status": "True"}]}},
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "on-upload-sensor-x7", **owner(version, "Sensor", "on-upload")}, "spec": {"template": {}}},
+    )  # fmt: skip
+    function = "https://kg.example/id/function/prod/ci/on-upload"
+
+    assert (said[function, "trigger"], said[function, "phase"]) == ({'"upload"'}, {"Running"})
+    assert said["deployment/on-upload-sensor-x7", "managedBy"] == {function}
