@@ -112,15 +112,18 @@ def test_a_misspelt_parameter_is_refused(http: httpx.Client, path: str, hint: st
     assert "there is no parameter" in answer.json()["detail"]
 
 
+LEGACY = {f"/api/v0/graph{each}" for each in ("", "/update", "/compact")}
+
+
 def test_every_route_refuses_what_it_does_not_know(http: httpx.Client) -> None:
-    """But for probes, whoever sends them, and the SPARQL protocol, whose clients have parameters of their own."""
+    """But for probes, whoever sends them, and the protocols of SPARQL, OpenTelemetry and the public peer, whose clients have theirs."""
     taking = set()
     for path, operations in http.get("/openapi.json").json()["paths"].items():
         for method in operations:
             answer = http.request(method, re.sub(r"\{\w+\}", "x", path), params={"unread": "1"}, content=b"{}")
             if "parameter 'unread'" not in answer.text:
                 taking.add(path)
-    assert taking == {"/livez", "/readyz", "/metrics", "/sparql", "/sparql/update"}
+    assert taking == {"/livez", "/readyz", "/metrics", "/sparql", "/sparql/update", "/v1/logs", *LEGACY}
 
 
 @pytest.mark.parametrize("method", ["PUT", "POST", "PATCH", "DELETE"])
