@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import http.client
 import select
+import socket
 import ssl
 import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 from urllib.parse import urlsplit
+
+from drumlin.kg import cancellation
 
 _PIECE = 1 << 18  # bytes that one read may bring
 _GZIP = 31  # zlib's number for gzip's framing
@@ -62,16 +66,21 @@ class Transport:
     def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None, most: int) -> HttpResponse:
         """Send a request to a target below the URL's path and read its answer of at most ``most`` bytes.
 
-        Raises what is in ``BROKEN``, ``Oversized`` and ``UnreadableBody``.
+        Raises what is in ``BROKEN``, ``Oversized`` and ``UnreadableBody``, and ``Cancelled`` at once when nobody waits for it any more.
         """
         deadline = time.monotonic() + self._timeout
         connection = self._take()
+        asked: list[socket.socket] = []
         try:
-            connection.request(method, self._url.path + target, body, dict(headers))
-            with connection.getresponse() as response:
-                content = b"".join(_bounded(_plain(_pieces(response, deadline), response), most))
+            with cancellation.ended_by(lambda: _hang_up(asked)):
+                connection.request(method, self._url.path + target, body, dict(headers))
+                asked += filter(None, [connection.sock])
+                cancellation.check()
+                with connection.getresponse() as response:
+                    content = b"".join(_bounded(_plain(_pieces(response, deadline), response), most))
         except BaseException:
             connection.close()
+            cancellation.check()
             raise
         self._keep(connection)
         return HttpResponse(response.status, response.headers, content)
@@ -95,6 +104,13 @@ class Transport:
         if self._url.scheme == "https":
             return http.client.HTTPSConnection(host, port, timeout=self._timeout, context=self._trust)
         return http.client.HTTPConnection(host, port, timeout=self._timeout)
+
+
+def _hang_up(asked: list[socket.socket]) -> None:
+    """End the wait for an answer, in whichever thread that is."""
+    for each in asked:
+        with suppress(OSError):
+            each.shutdown(socket.SHUT_RDWR)
 
 
 def _readable(connection: http.client.HTTPConnection) -> bool:
