@@ -14,6 +14,7 @@ from drumlin.api.access.authentication import Authenticator
 from drumlin.api.access.code_flow import CodeFlow
 from drumlin.api.access.issued_tokens import IssuedTokens, send_form
 from drumlin.api.access.sessions import Sessions
+from drumlin.api.access.token_review import TokenReviewer
 from drumlin.api.bootstrap import Services, token_file
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.entry import EdgeApplication
@@ -93,7 +94,9 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     As long as there are no tokens, everybody may do everything when the address is on loopback, and elsewhere when ``insecure``.
     """
     unguarded = insecure or is_loopback(address)
-    issued = IssuedTokens(parts.settings.issuer) if parts.settings.issuer else None
+    review = TokenReviewer(parts.settings.token_review).verify if parts.settings.token_review else None
+    signed = parts.settings.takes_signed_tokens
+    issued = IssuedTokens(parts.settings.issuer, review=review) if signed else None
     authenticator = Authenticator(
         parts.settings, token_file(parts.settings, parts.store), unguarded=unguarded, issued=issued
     )

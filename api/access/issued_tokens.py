@@ -21,7 +21,7 @@ import msgspec
 import structlog
 
 from drumlin.api.access.callers import Caller, Role
-from drumlin.kg.config.issuers import IssuerSettings, can_be_overheard
+from drumlin.kg.config.issuers import GrantSettings, IssuerSettings, can_be_overheard
 from drumlin.kg.errors import DrumlinError, Forbidden, IdentityUnavailable, Unauthenticated
 from drumlin.kg.telemetry.fetch.transport import BROKEN, Oversized, Transport, UnreadableBody
 
@@ -59,10 +59,15 @@ class IssuedTokens:
         issuers: Sequence[IssuerSettings],
         fetch: Callable[[str], Any] | None = None,
         *,
+        review: Callable[[bytes, str], Verified] | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``fetch`` returns the JSON at an address, and raises ``IdentityUnavailable``; ``now`` is the time, ``clock`` counts seconds."""
+        """``fetch`` returns the JSON at an address, and raises ``IdentityUnavailable``; ``now`` is the time, ``clock`` counts seconds.
+
+        ``review`` verifies the tokens of all other issuers, as ``verify`` does.
+        """
+        self._review = review
         self._now = now
         self._issuers = {each.issuer: each for each in issuers}
         self._keys = {each.issuer: _IssuerKeys(each, fetch or fetch_json, clock) for each in issuers}
@@ -74,8 +79,10 @@ class IssuedTokens:
         the keys of its issuer cannot be had.
         """
         text = token.decode("ascii", "replace")
+        if self._review is not None and _issuer_named(text) not in self._issuers:
+            return self._review(token, id)
         issuer = self._issuer_of(text)
-        return _granted(self._claims(text, issuer, issuer.audience), issuer, id)
+        return _verified(self._claims(text, issuer, issuer.audience), issuer, id)
 
     def verify_sign_in(self, token: bytes, id: str, issuer: IssuerSettings, nonce: str) -> Verified:
         """Return who has signed in, by an ID token for the client of ``issuer``, which was asked with ``nonce``.
@@ -84,21 +91,18 @@ class IssuedTokens:
         """
         text = token.decode("ascii", "replace")
         if not issuer.client or self._issuer_of(text) is not issuer:
-            raise _invalid("another issuer has made it", hint="sign in again")
+            raise invalid_token("another issuer has made it", hint="sign in again")
         claims = self._claims(text, issuer, issuer.client)
         if not hmac.compare_digest(str(claims.get("nonce")).encode(), nonce.encode()):
-            raise _invalid("it is for another sign-in", hint="sign in again")
-        return _granted(claims, issuer, id)
+            raise invalid_token("it is for another sign-in", hint="sign in again")
+        return _verified(claims, issuer, id)
 
     def _issuer_of(self, text: str) -> IssuerSettings:
         """Return the issuer that a token names: nothing of it is believed before its signature is."""
-        try:
-            named = jwt.decode(text, options={"verify_signature": False}).get("iss")
-        except jwt.InvalidTokenError as error:
-            raise _invalid("it is no signed token") from error
+        named = _issuer_named(text)
         issuer = self._issuers.get(named) if isinstance(named, str) else None
         if issuer is None:
-            raise _invalid("no issuer of the configuration has made it", hint="the setting issuer names them")
+            raise invalid_token("no issuer of the configuration has made it", hint="the setting issuer names them")
         return issuer
 
     def _claims(self, text: str, issuer: IssuerSettings, audience: str) -> dict[str, Any]:
@@ -120,9 +124,9 @@ class IssuedTokens:
             )
             self._check_times(claims, issuer.leeway)
         except jwt.InvalidAudienceError as error:
-            raise _invalid("it is for another audience", hint=f"ask the issuer for one for {audience}") from error
+            raise invalid_token("it is for another audience", hint=f"ask the issuer for one for {audience}") from error
         except (jwt.InvalidTokenError, jwt.PyJWTError) as error:
-            raise _invalid(f"{error}"[:200].lower()) from error
+            raise invalid_token(f"{error}"[:200].lower()) from error
         return claims
 
     def _check_times(self, claims: Mapping[str, Any], leeway: float) -> None:
@@ -130,11 +134,11 @@ class IssuedTokens:
         now = self._now().timestamp()
         for name in ("exp", "nbf", "iat"):
             if name in claims and not (isinstance(claims[name], int | float) and abs(claims[name]) < 1e12):
-                raise _invalid(f"its {name} is no time")
+                raise invalid_token(f"its {name} is no time")
         if claims["exp"] + leeway <= now:
-            raise _invalid("it has expired", hint="sign in again, or have the token renewed")
+            raise invalid_token("it has expired", hint="sign in again, or have the token renewed")
         if max(claims.get("nbf", now), claims.get("iat", now)) - leeway > now:
-            raise _invalid("it is not valid yet", hint="compare the clocks of this machine and of the issuer")
+            raise invalid_token("it is not valid yet", hint="compare the clocks of this machine and of the issuer")
 
 
 class _IssuerKeys:
@@ -155,9 +159,9 @@ class _IssuerKeys:
                 self._renew(now)
             key = self._named(name)
         if key is None:
-            raise _invalid("its issuer has no such key, or has withdrawn it")
+            raise invalid_token("its issuer has no such key, or has withdrawn it")
         if key.algorithm_name != algorithm:
-            raise _invalid(f"it is signed by {algorithm}, and its key is for {key.algorithm_name}")
+            raise invalid_token(f"it is signed by {algorithm}, and its key is for {key.algorithm_name}")
         return key
 
     def _named(self, name: str | None) -> jwt.PyJWK | None:
@@ -192,18 +196,33 @@ class _IssuerKeys:
         return named
 
 
-def _granted(claims: Mapping[str, Any], issuer: IssuerSettings, id: str) -> Verified:
-    """Return the caller that claims make; raises ``Forbidden`` when none of them grants a role."""
-    name = "".join(filter(str.isprintable, str(claims.get(issuer.name) or claims["sub"])))[:_LETTERS]
-    grant = next((each for each in issuer.grant if each.fits(claims)), None)
+def _verified(claims: Mapping[str, Any], issuer: IssuerSettings, id: str) -> Verified:
+    name = str(claims.get(issuer.name) or claims["sub"])
+    caller = granted(claims, issuer.grant, name, issuer.issuer, id)
+    return Verified(caller, datetime.fromtimestamp(claims["exp"] + issuer.leeway, UTC))
+
+
+def granted(claims: Mapping[str, Any], grants: Sequence[GrantSettings], name: str, known_to: str, id: str) -> Caller:
+    """Return the caller that claims make, with the ``name`` that it has where it is ``known_to``.
+
+    Raises ``Forbidden`` when none of the grants fits.
+    """
+    name = "".join(filter(str.isprintable, name))[:_LETTERS]
+    grant = next((each for each in grants if each.fits(claims)), None)
     if grant is None:
         raise Forbidden(
-            f"{name} is known to {issuer.issuer}, and none of its claims grants a role here",
-            hint="an operator adds a grant to the issuer in drumlin.toml (docs/access.md)",
-            detail={"identity": name, "issuer": issuer.issuer},
+            f"{name} is known to {known_to}, and none of its claims grants a role here",
+            hint="an operator adds a grant in drumlin.toml (docs/access.md)",
+            detail={"identity": name, "issuer": known_to},
         )
-    caller = Caller(name, Role(grant.role), grant.owners, grant.guid, id)
-    return Verified(caller, datetime.fromtimestamp(claims["exp"] + issuer.leeway, UTC))
+    return Caller(name, Role(grant.role), grant.owners, grant.guid, id)
+
+
+def _issuer_named(text: str) -> Any:
+    try:
+        return jwt.decode(text, options={"verify_signature": False}).get("iss")
+    except jwt.InvalidTokenError as error:
+        raise invalid_token("it is no signed token") from error
 
 
 def _head_of(text: str, issuer: IssuerSettings) -> tuple[str | None, str]:
@@ -211,9 +230,9 @@ def _head_of(text: str, issuer: IssuerSettings) -> tuple[str | None, str]:
     try:
         head = jwt.get_unverified_header(text)
     except jwt.InvalidTokenError as error:
-        raise _invalid("it is no signed token") from error
+        raise invalid_token("it is no signed token") from error
     if head.get("alg") not in issuer.algorithms or "crit" in head:
-        raise _invalid(f"it is signed by {str(head.get('alg'))[:20]!r}, which is not accepted")
+        raise invalid_token(f"it is signed by {str(head.get('alg'))[:20]!r}, which is not accepted")
     name = head.get("kid")
     return (name if isinstance(name, str) else None), head["alg"]
 
@@ -269,5 +288,6 @@ def _asked(method: str, address: str, form: bytes | None) -> Any:
         server.close()
 
 
-def _invalid(reason: str, hint: str = "ask its issuer for a new one") -> DrumlinError:
+def invalid_token(reason: str, hint: str = "ask its issuer for a new one") -> DrumlinError:
+    """Return the error of a token that is not valid."""
     return Unauthenticated(f"the token is not valid: {reason}", hint=hint, detail={"error": "invalid_token"})

@@ -153,7 +153,7 @@ def serve(
 
     every = parse_duration(export_every)
 
-    guarded = bool(settings.issuer) or settings.anonymous is not None or insecure
+    guarded = settings.takes_signed_tokens or settings.anonymous is not None or insecure
     if not guarded and not _is_loopback(host) and not _has_tokens(settings, store):
         raise InvalidSettings(
             f"{host} is reachable from other machines, and there are no tokens",

@@ -83,7 +83,7 @@ class EdgeApplication:
         self._sparql = SparqlEndpoint(parts, parts.asking, metrics) if parts.asking else None
         self._subgraph = SubgraphEndpoint(parts)
         self._heartbeat = HeartbeatEndpoint(parts.agents.heartbeats, app)
-        self._issuers = bool(parts.settings.issuer)
+        self._signed = parts.settings.takes_signed_tokens
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
         origins = parts.settings.cors
@@ -195,7 +195,7 @@ class EdgeApplication:
             if wants_page(scope["path"], exchange.headers.get(b"accept"), scope["query_string"]):
                 to_page(scope)
         try:
-            if self._issuers:
+            if self._signed:
                 await self._access.learn(scope)
             closed = self._access.check(exchange)
         except DrumlinError as error:

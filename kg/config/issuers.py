@@ -81,6 +81,17 @@ class IssuerSettings(BaseModel):
         return self
 
 
+class TokenReviewSettings(BaseModel):
+    """A cluster whose API server says whose the tokens of its service accounts are (TokenReview)."""
+
+    model_config = _FROZEN
+    context: str | None = Field(None, description="Context of the kubeconfig [the cluster that the service runs in].")
+    audience: str = Field("drumlin", min_length=1, description="Audience that the tokens must be for.")
+    grant: tuple[GrantSettings, ...] = Field(
+        min_length=1, description="Which `sub` (`system:serviceaccount:NAMESPACE:NAME`) or `groups` get which role."
+    )
+
+
 def can_be_overheard(address: str) -> bool:
     """Return whether what is fetched from an address could come from somebody else: all but https, and http on this machine."""
     parts = urlsplit(address)

@@ -18,7 +18,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 from drumlin.kg.config.custom_resources import ResourceSettings
 from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
 from drumlin.kg.config.depends_on import DependsOnSettings
-from drumlin.kg.config.issuers import IssuerSettings
+from drumlin.kg.config.issuers import IssuerSettings, TokenReviewSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
 from drumlin.kg.model.iris import RESERVED, Iris, is_plain_segment
@@ -285,6 +285,10 @@ class Settings(BaseSettings):
     issuer: tuple[IssuerSettings, ...] = Field(
         (), description="Issuers of signed tokens (OpenID Connect) that are accepted beside our own (docs/access.md)."
     )
+    token_review: TokenReviewSettings | None = Field(
+        None,
+        description="Cluster whose service accounts' tokens are accepted, a table `[token_review]` (docs/access.md).",
+    )
     audit_log: Path | None = Field(
         None, description="File of the audit log [`access.jsonl` in the directory of the store]."
     )
@@ -335,6 +339,11 @@ class Settings(BaseSettings):
         if len({each.issuer for each in found}) < len(found):
             raise ValueError("an issuer is named twice")
         return found
+
+    @property
+    def takes_signed_tokens(self) -> bool:
+        """Whether callers may have tokens that are not of the service's own file."""
+        return bool(self.issuer) or self.token_review is not None
 
     @property
     def clusters(self) -> dict[str, ContextSettings]:
