@@ -15,6 +15,7 @@ from drumlin.kg.errors import ResourceGone
 from tests.integration.engines import RunningEngine, engine
 from tests.service.conftest import SAMPLE, Service, drumlin_asks, run_drumlin, serving, until_ready
 from tests.service.test_subgraph import JSONLD, forecast
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -92,15 +93,16 @@ def test_whatever_is_asked_of_the_other_service_is_as_new(elsewhere: Service, ox
             assert asked.text.strip() == "true"
             assert [each["id"] for each in found["items"]] == [f"forecast/{name}"]
             assert [each["id"] for each in listed["items"]] == [f"forecast/{name}"]
-        events = [
-            http.get(f"{each.url}/events", params={"since": before, "wait": 5}, headers={"Accept": "application/json"})
-            for each in (elsewhere, other)
-        ]
-        ids = [[event["id"] for event in each.json()] for each in events]
-        assert len(ids[0]) == 3
-        assert ids[0] == ids[1]
-        rest = http.get(f"{other.url}/events", params={"since": ids[0][0]}, headers={"Accept": "application/json"})
-        assert [event["id"] for event in rest.json()] == ids[0][1:]
+        def ids_at(service: Service, since: str) -> list[str]:
+            asked = {"since": since, "wait": 5}
+            answer = http.get(f"{service.url}/events", params=asked, headers={"Accept": "application/json"})
+            return [event["id"] for event in answer.json()]
+
+        until(lambda: len(ids_at(elsewhere, before)) == 3)  # an answer is sent as soon as there is any event
+        ids = ids_at(elsewhere, before)
+        until(lambda: ids_at(other, before) == ids)
+        rest = http.get(f"{other.url}/events", params={"since": ids[0]}, headers={"Accept": "application/json"})
+        assert [event["id"] for event in rest.json()] == ids[1:]
 
 
 def test_what_the_engine_cannot_do_is_said(elsewhere: Service) -> None:
