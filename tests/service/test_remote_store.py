@@ -93,6 +93,7 @@ def test_whatever_is_asked_of_the_other_service_is_as_new(elsewhere: Service, ox
             assert asked.text.strip() == "true"
             assert [each["id"] for each in found["items"]] == [f"forecast/{name}"]
             assert [each["id"] for each in listed["items"]] == [f"forecast/{name}"]
+
         def ids_at(service: Service, since: str) -> list[str]:
             asked = {"since": since, "wait": 5}
             answer = http.get(f"{service.url}/events", params=asked, headers={"Accept": "application/json"})
