@@ -58,6 +58,7 @@ from drumlin.kg.telemetry.alerts import Alerts
 from drumlin.kg.telemetry.cache import DayCache
 from drumlin.kg.telemetry.calls import MESHES, CallReader
 from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.freshness import Staleness
 from drumlin.kg.telemetry.guarding import OwnerLabels
 from drumlin.kg.telemetry.history import History
 from drumlin.kg.telemetry.intervals import Intervals
@@ -217,23 +218,22 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         Intervals(),
         owners=owners,
         archive=archive,
-        freshness=lambda cluster: followed[cluster].staleness if cluster in followed else None,
+        freshness=partial(_staleness, followed),
     )
     _ensure(store, settings, iris, catalogue, datasources)
     history = History(resolver, days=_days(settings, store))
+    values = Values(resolver, history.clients, clock=now)
     shipped = {document["id"]: document for document in catalogue.documents(iris)}
     workers = WorkerPool()
     parsers = Parsers(workers)
-    subgraphs = EntityGraphs(
-        store, iris, clock=now, max_bytes=settings.document_bytes, shipped=shipped, parsers=parsers
-    )
+    limit = settings.document_bytes
+    subgraphs = EntityGraphs(store, iris, clock=now, max_bytes=limit, shipped=shipped, parsers=parsers)
     index = _index(store, iris)
-    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=settings.document_bytes, parsers=parsers)
+    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=limit, parsers=parsers)
     exporting = tuple(_exporting(settings, store, catalogue, datasources, source))
     followed.update((each.cluster, each) for each in exporting)
-    agents = AgentRegistry(
-        store, settings, iris, catalogue, datasources, clock=now, heartbeats=Heartbeats(time.monotonic)
-    )
+    beats = Heartbeats(time.monotonic)
+    agents = AgentRegistry(store, settings, iris, catalogue, datasources, clock=now, heartbeats=beats)
     parts = Services(
         settings,
         iris,
@@ -247,37 +247,53 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         owners,
         exporting,
         _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
-        Retention(
-            store,
-            settings.retention,
-            store.observed if isinstance(store, EmbeddedStore) else ObservedTime(None, now),
-            archive,
-        ),
+        _retention(settings, store),
         _own_metrics(settings, store, datasources),
         _observed_calls(settings, store, datasources, catalogue, exporting),
-        *_legacy(settings, store, iris, workers, Values(resolver, history.clients, clock=now)),
-        values=Values(resolver, history.clients, clock=now),
+        *_legacy(settings, store, iris, workers, values),
+        values=values,
         alerts=Alerts(store, iris, datasources),
         search=Search(index),
         feed=ChangeFeed(store, iris, index),
         workers=workers,
         parsers=parsers,
-        documents=ForeignDocuments(store, iris, parsers, workers, max_bytes=settings.document_bytes),
-        validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
+        documents=ForeignDocuments(store, iris, parsers, workers, max_bytes=limit),
+        validation=ValidationPool(workers, iris, max_bytes=limit),
         counting=Counting(store, iris.root),
         agents=agents,
         agent_watch=AgentWatch(agents),
-        backfills=tuple(
-            Backfill(each, store, archive, settings.of_cluster(each.cluster), iris, datasources, now)
-            for each in exporting
-            if archive
-        ),
+        backfills=tuple(_backfills(settings, store, datasources, exporting)),
         audit=access_log(settings, store),
     )
     _follow(store, index, parts.feed)
     if is_writable(store):
         _start_jobs(parts)
     return parts
+
+
+def _staleness(followed: Mapping[str, Exporting], cluster: str) -> Staleness | None:
+    """Return since when changes of a cluster may have gone unseen; None for one that is not followed here."""
+    return followed[cluster].staleness if cluster in followed else None
+
+
+def _retention(settings: Settings, store: EmbeddedStore | RemoteStore) -> Retention:
+    if isinstance(store, EmbeddedStore):
+        return Retention(store, settings.retention, store.observed, store.archive)
+    return Retention(store, settings.retention, ObservedTime(None, now), None)
+
+
+def _backfills(
+    settings: Settings,
+    store: EmbeddedStore | RemoteStore,
+    datasources: tuple[Datasource, ...],
+    exporting: Sequence[Exporting],
+) -> Iterator[Backfill]:
+    """Yield what reads the past of each cluster; a store elsewhere has no place to note how far that has come."""
+    if not isinstance(store, EmbeddedStore):
+        return
+    iris = Iris(settings.base)
+    for each in exporting:
+        yield Backfill(each, store, store.archive, settings.of_cluster(each.cluster), iris, datasources, now)
 
 
 def _start_jobs(parts: Services) -> None:

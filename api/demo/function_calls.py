@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
@@ -111,20 +111,14 @@ def source(directory: Path, of: Settings) -> DumpSource:
     return DumpSource([directory], kinds_of(of), clock=now)
 
 
-@contextmanager
-def telemetry(directory: Path) -> Iterator[str | None]:
-    """Start a real Prometheus with the generated calls and yield its address; None where it is not installed."""
-    if not prometheus.find_binary("prometheus") or not prometheus.find_binary("promtool"):
-        yield None
-        return
-    home = directory / "prometheus"
-    home.mkdir()
-    text = directory / "calls.om"
+def telemetry(directory: Path) -> AbstractContextManager[str | None]:
+    """Start a real Prometheus with the generated calls, for as long as the context; see ``prometheus.serving_past``."""
     end = int(now().timestamp()) // STEP * STEP + 3600  # so that calls are seen for as long as the demo is looked at
-    write_counters(text, service_graph(CALLS), end - HOURS * 3600 - 3600, end)
-    prometheus.backfill(text, home)
-    with prometheus.start_prometheus(home) as server:
-        yield server.url
+
+    def write(text: Path) -> None:
+        write_counters(text, service_graph(CALLS), end - HOURS * 3600 - 3600, end)
+
+    return prometheus.serving_past(directory, write)
 
 
 def seen(client: Client) -> int:

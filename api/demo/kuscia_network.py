@@ -7,8 +7,7 @@ stay.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -60,20 +59,14 @@ def source(directory: Path, of: Settings) -> DumpSource:
     return DumpSource([directory], kinds, clock=now, complete=Completeness.parse(["pods"], kinds))
 
 
-@contextmanager
-def telemetry(directory: Path) -> Iterator[str | None]:
-    """Start a real Prometheus with the recorded samples and yield its address; None where it is not installed."""
-    if not prometheus.find_binary("prometheus") or not prometheus.find_binary("promtool"):
-        yield None
-        return
-    home = directory / "prometheus"
-    home.mkdir()
-    text = directory / "metrics.om"
-    with files("drumlin.api.demo").joinpath("kuscia/metrics.om").open("rb") as samples, text.open("wb") as copy:
-        shutil.copyfileobj(samples, copy)
-    prometheus.backfill(text, home)
-    with prometheus.start_prometheus(home) as server:
-        yield server.url
+def telemetry(directory: Path) -> AbstractContextManager[str | None]:
+    """Start a real Prometheus with the recorded samples, for as long as the context; see ``prometheus.serving_past``."""
+
+    def write(text: Path) -> None:
+        with files("drumlin.api.demo").joinpath("kuscia/metrics.om").open("rb") as samples, text.open("wb") as copy:
+            shutil.copyfileobj(samples, copy)
+
+    return prometheus.serving_past(directory, write)
 
 
 def board(client: Client) -> list[Row]:

@@ -13,7 +13,8 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Self
@@ -84,6 +85,21 @@ def backfill(openmetrics: Path, directory: Path) -> None:
         raise SourceUnavailable(
             f"promtool cannot backfill {openmetrics.name}: {reason}", hint="check the OpenMetrics file"
         )
+
+
+@contextmanager
+def serving_past(directory: Path, write: Callable[[Path], None]) -> Iterator[str | None]:
+    """Start a Prometheus that holds what ``write`` writes as OpenMetrics, and yield its address; None where it is not installed."""
+    if not find_binary("prometheus") or not find_binary("promtool"):
+        yield None
+        return
+    home = directory / "prometheus"
+    home.mkdir()
+    text = directory / "past.om"
+    write(text)
+    backfill(text, home)
+    with start_prometheus(home) as server:
+        yield server.url
 
 
 class ScrapeTarget(NamedTuple):

@@ -1,17 +1,11 @@
 // The neighbourhood as a picture to walk through: each entity can be opened, which adds what is around it.
 // What is drawn is read from the lists of the pages themselves; a table beside it holds the same, for those who do not see the picture.
 
+import { colour } from "./pages.js";
+
 const section = document.querySelector("[data-explore]");
 const COLOURS = { "": "muted", good: "good", bad: "bad", waiting: "waiting" };
 const MOST = 60; // new entities that one step adds
-
-function colour(name) {
-  const probe = document.body.appendChild(document.createElement("i"));
-  probe.style.color = `var(--${name})`;
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
 
 /** Read the links of an entity from its page: `{term, outward, href, name, type, state}` each. */
 async function around(href) {

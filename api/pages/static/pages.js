@@ -24,6 +24,15 @@ for (const button of document.querySelectorAll("[data-theme-button]")) {
   });
 }
 
+/** Return the value of a colour of the style sheet as a canvas takes it. */
+export function colour(name) {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(--${name})`;
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
 // -- what other modules of a page do with each part of it ---------------------------------------------------------------------
 const followers = [];
 

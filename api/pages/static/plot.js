@@ -1,20 +1,11 @@
 // Charts of series and of result tables, to be read point by point and enlarged, in the place of the pictures that need no script.
 
-import { loaded } from "./pages.js";
+import { colour, loaded } from "./pages.js";
 
 const HEIGHT = 220;
 const MOST = 2000; // rows of a table that are drawn
 const CHARTS = 6; // columns of a table that are drawn
 const COLOURS = ["link", "accent", "waiting", "bad", "good"];
-
-/** Return the value of a colour of the style sheet as a canvas takes it. */
-function colour(name) {
-  const probe = document.body.appendChild(document.createElement("i"));
-  probe.style.color = `var(--${name})`;
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-}
 
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 4 });
 const utc = (seconds) => new Date(seconds * 1000).toISOString();
