@@ -86,7 +86,7 @@ def new_value() -> str:
 
 
 def id_of(value: str) -> str:
-    """Return the id that the caller of a session has, who was named by an issuer."""
+    """Return the id of a caller whom an issuer has named, within a session."""
     return ID + _digest(value)
 
 

@@ -1,6 +1,6 @@
 """The reference agent: it registers this machine, and its Docker containers where there is a Docker, and says that it is alive.
 
-Nothing but the standard library and what Linux tells of itself. Of a container only id, name, image, state and labels are read; of the
+Nothing but the standard library and what Linux reports of itself. Of a container only id, name, image, state and labels are read; of the
 labels the service keeps those that its settings name.
 """
 
@@ -158,7 +158,7 @@ def run(
     """Register what ``look`` finds, then say that the agent is alive, until ``wait`` (seconds) returns True.
 
     What has changed is registered again. A service that does not answer is asked again after the interval; one that no longer knows the
-    agent is told of it anew. Raises what the first registration raises.
+    agent gets it anew. Raises what the first registration raises.
     """
     said = look()
     client.register_agent(guid, _plain(said))

@@ -106,7 +106,7 @@ def decode_relay(body: bytes) -> Relay:
 
 
 def check_guid(guid: str) -> str:
-    """Return a GUID; raises ``InvalidIdentifier`` for what is none."""
+    """Return a GUID; raises ``InvalidIdentifier`` for a text that is not one."""
     if not _GUID.fullmatch(guid):
         raise InvalidIdentifier(
             f"{guid[:64]!r} is no GUID of an agent", hint="1 to 128 letters, digits, dots, hyphens and underscores"

@@ -1,6 +1,6 @@
 """Restarts: the lives of the containers of a pod's run that ended and were followed by another, the newest of each container.
 
-Pure. The kubelet tells of the last one only; earlier ones are remembered. Containers that never restarted have none: the run says it all.
+Pure. The kubelet reports the last one only; earlier ones are remembered. Containers that never restarted have none: the run says it all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ContainerRun:
 
 
 def remembered(prior: tuple[ContainerRun, ...], ends: Iterable[ContainerEnd]) -> tuple[ContainerRun, ...]:
-    """Return the restarts that are known after a manifest tells of ``ends``, sorted; of each container ``MOST`` at most."""
+    """Return the restarts that are known after a manifest reports ``ends``, sorted; of each container ``MOST`` at most."""
     found = {(each.container, each.number): each for each in prior}
     for end in ends:
         start = min(end.start, end.end) if end.start else None

@@ -225,7 +225,7 @@ class Settings(BaseSettings):
     )
     optional_kinds: tuple[Literal["events", "networkpolicies", "rolebindings"], ...] = Field(
         (),
-        description="What else of a live cluster is followed: Warning events, who may reach pods, who may read Secrets.",
+        description="What else of a live cluster is followed: Warning events, network policies, role bindings.",
     )
     store: StoreSettings = Field(StoreSettings(), description="The engine behind --store sparql+http(s)://…")
     log_retention: float = Field(

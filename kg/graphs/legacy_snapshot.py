@@ -20,7 +20,7 @@ CLUSTER = "https://kubernetes.local/#"
 METRICS: Mapping[str, tuple[str, str]] = {"cpu_usage": ("CPU", "Core"), "mem_usage": ("RAM", "Bytes")}
 """Metric → the peer's resource and unit."""
 MOST = 2000
-"""Things whose metrics are asked for; of more there are none."""
+"""Things whose metrics are asked for; those of further things are not fetched."""
 _PREFIX = f"PREFIX : <{NAMESPACE}> PREFIX prov: <http://www.w3.org/ns/prov#> "
 _NODES = """SELECT ?it ?name ?phase ?cpu ?memory WHERE { ?it a :Node ; :name ?name . OPTIONAL { ?it :phase ?phase }
   OPTIONAL { ?it :cpuAllocatable ?cpu } OPTIONAL { ?it :memoryAllocatable ?memory } } LIMIT 50000"""

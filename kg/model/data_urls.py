@@ -14,7 +14,7 @@ SYNTAX = "scheme://host[:port]/path, such as s3://orders/raw or postgres://db.pa
 NO_URL = "?"
 """What stands for an entry that is no URL of data in a list that has been cleaned."""
 MOST = 64
-"""URLs of one list; further ones are none."""
+"""URLs of one list; further ones are left out."""
 _LONGEST = 512
 _SCHEME = r"[a-z][a-z0-9+.-]*"
 _BEGINS = re.compile(rf"{_SCHEME}://", re.IGNORECASE)

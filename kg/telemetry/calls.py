@@ -46,7 +46,7 @@ Labels = Mapping[str, str]
 
 
 class End(NamedTuple):
-    """One end of a call, as series name it: ``kind`` is in lower case, None where it is not told; ``labels`` are those that name it."""
+    """One end of a call, as series name it: ``kind`` is in lower case, None where it is not stated; ``labels`` are those that name it."""
 
     name: str
     namespace: str | None
@@ -215,7 +215,7 @@ MESHES: Mapping[str, Mesh] = {
 
 
 class Workloads:
-    """The workloads of one cluster, by name; what names several, or none, is none."""
+    """The workloads of one cluster, by name; a name of several, or of none, finds nothing."""
 
     def __init__(self, iris: Iterable[tuple[str, ObjectName]]) -> None:
         self._named: defaultdict[str, list[tuple[ObjectName, str]]] = defaultdict(list)

@@ -182,7 +182,7 @@ def test_a_candidate_that_hears_nothing_does_not_say_who_leads(api: FakeApiServe
 
 
 def test_a_forbidden_lease_is_trouble_and_no_leadership(api: FakeApiServer, clock: Clock) -> None:
-    """What the API server refuses is told, with how to get the right; nobody leads by it."""
+    """What the API server refuses is reported, with how to get the right; nobody leads by it."""
     api.token = "another"
     one = candidate(api, clock, "one")
     one.turn()

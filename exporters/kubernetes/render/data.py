@@ -26,6 +26,6 @@ def _configured(metadata: WorkloadMetadata, context: RenderContext) -> Iterator[
 
 
 def _violation(entity: str, places: str) -> Violation:
-    """Say which entries are none, never what stands there: a URL may have a password in it."""
+    """Say which entries are not URLs, never what stands there: a URL may have a password in it."""
     message = f"{DEPENDS_ON}: no URL of data is entry {places}; one is written {SYNTAX}"
     return Violation(entity, "dependsOn", places, "data-url", message, None)

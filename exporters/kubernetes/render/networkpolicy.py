@@ -1,4 +1,4 @@
-"""NetworkPolicy → one node document, as far as it says who may reach pods. Optional. Source: NetworkPolicy v1 networking.
+"""NetworkPolicy → one node document, as far as it limits access to pods. Optional. Source: NetworkPolicy v1 networking.
 
 A policy that restricts only what pods may send is no entity: nothing asks for it.
 """
@@ -42,7 +42,7 @@ class PolicyIngressRule(msgspec.Struct, frozen=True, gc=False):
 
 
 class PolicySpec(msgspec.Struct, frozen=True, gc=False):
-    """Whose pods, and who may reach them."""
+    """The pods that it selects, and the peers that may reach them."""
 
     podSelector: LabelSelector = LabelSelector()
     policyTypes: tuple[str, ...] | None = None

@@ -117,7 +117,7 @@ def _selected(service: Service, context: RenderContext) -> list[str]:
 
 
 def _unready(metadata: Metadata, pods: Sequence[str], context: RenderContext) -> list[str]:
-    """Return those of the pods that have not been ready for a while; while slices have not been told, those that it was linked to."""
+    """Return those of the pods that have not been ready for a while; while slices have not been seen, those that it was linked to."""
     told = context.told(unready_topic(metadata.namespace or "", metadata.name))
     found = {context.around.object(namespace, "Pod", name) for namespace, name in frozenset().union(*told)}
     if not context.is_complete("endpointslice", metadata.namespace):
@@ -126,7 +126,7 @@ def _unready(metadata: Metadata, pods: Sequence[str], context: RenderContext) ->
 
 
 def _pods(metadata: Metadata, context: RenderContext) -> list[str]:
-    """Return the pods that the Service's slices name; while slices have not been told, also those that it was linked to.
+    """Return the pods that the Service's slices name; while slices have not been seen, also those that it was linked to.
 
     One that was told itself is not kept against the slices that were.
     """

@@ -39,7 +39,7 @@ SMALLEST = 1 << 20
 EVERY = 5.0
 """Seconds between two looks at the tables."""
 REST = 20
-"""For how many times the processor time of a build, or of a look at the graphs, there is none after it: a twentieth of a processor."""
+"""For how many times the processor time of a build, or of a look at the graphs, no other follows: a twentieth of a processor."""
 _AGAIN = 600.0  # seconds after a build that failed: the disk may have room by then
 _BUILDER = "drumlin.kg.store.embedded.engine_builder"
 _LOOK = 1.0  # seconds between two looks whether a builder is to be ended
