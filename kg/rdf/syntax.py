@@ -17,7 +17,7 @@ from typing import BinaryIO, NamedTuple
 
 import pyoxigraph as ox
 
-from drumlin.kg.errors import InvalidDocument, QueryRejected, UnsupportedSyntax
+from drumlin.kg.errors import InvalidDocument, NotAcceptable, QueryRejected, UnsupportedSyntax
 from drumlin.kg.rdf import nesting
 
 Lines = frozenset[str]
@@ -230,7 +230,7 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
     """Write lines as ``syntax``, as quads in ``graph`` where the syntax can name one.
 
     The order of statements is that of the sorted lines, so equal graphs give equal bytes. JSON-LD comes out expanded;
-    ``kg.rdf.jsonld.compact`` makes the readable form.
+    ``kg.rdf.jsonld.compact`` makes the readable form. Raises ``NotAcceptable`` for what ``syntax`` cannot say: triple terms.
     """
     ordered = sorted(lines)
     if syntax is NTRIPLES or (syntax is NQUADS and graph is None):
@@ -240,10 +240,15 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
     triples = ox.parse("\n".join(ordered).encode(), format=ox.RdfFormat.N_TRIPLES)
     name = ox.NamedNode(graph) if graph is not None and syntax.quads else ox.DefaultGraph()
     prefixes = dict(PREFIXES) if syntax in (TURTLE, TRIG, RDFXML, N3) else None
-    if syntax.quads:
-        quads = (ox.Quad(each.subject, each.predicate, each.object, name) for each in triples)
-        return ox.serialize(quads, format=_FORMATS[syntax.name], prefixes=prefixes) or b""
-    return ox.serialize((each.triple for each in triples), format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+    statements = (
+        ox.Quad(each.subject, each.predicate, each.object, name) if syntax.quads else each.triple for each in triples
+    )
+    try:
+        return ox.serialize(statements, format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+    except OSError as error:
+        raise NotAcceptable(
+            f"the graph cannot be written as {syntax.name}: {error}", hint="ask for text/turtle"
+        ) from error
 
 
 def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:

@@ -23,6 +23,7 @@ from drumlin.kg.sparql.lexer import place, token_at
 from drumlin.kg.sparql.update import Scope, Solution, evaluate
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
+from drumlin.kg.store.querying import not_evaluated
 from drumlin.kg.store.delta import Change, update_text
 
 _NOTHING = "DROP GRAPH <urn:drumlin:absent>; "  # fails before what follows is evaluated, and after all of it is parsed
@@ -150,7 +151,9 @@ class Scratch:
             assert isinstance(solutions, ox.QuerySolutions)
             for row in solutions:
                 yield [None if term is None else str(term) for term in row]
-        except (RuntimeError, SyntaxError, ValueError) as error:  # an unknown function; a graph that is no IRI
+        except RuntimeError as error:
+            raise not_evaluated("update", error) from error
+        except (SyntaxError, ValueError) as error:  # a graph that is no IRI
             raise QueryRejected(f"the update cannot be evaluated: {error}") from error
 
     def _lay(self, graph: str, lines: Lines | None) -> None:
