@@ -133,19 +133,36 @@ BODIES: Mapping[str, tuple[str, ...]] = {
 }
 """Media types of the bodies that routes read as they come."""
 _GRAPHS = {"type": "array", "items": {"type": "string", "format": "iri"}}
-_SECONDS = {"type": "number", "exclusiveMinimum": 0, "description": "Seconds that it may take, where that is less than the limit."}
+_SECONDS = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "description": "Seconds that it may take, where that is less than the limit.",
+}
 ASKED: Mapping[str, Mapping[str, Any]] = {
     "query": {"type": "string", "description": "The SPARQL query."},
-    "default-graph-uri": {**_GRAPHS, "description": "Graphs whose statements are the default graph; the union of all when absent."},
+    "default-graph-uri": {
+        **_GRAPHS,
+        "description": "Graphs whose statements are the default graph; the union of all when absent.",
+    },
     "named-graph-uri": {**_GRAPHS, "description": "Graphs that GRAPH reads; all when absent."},
-    "format": {"type": "string", "description": "How the result is written; wins over Accept.", "examples": ["json", "turtle"]},
+    "format": {
+        "type": "string",
+        "description": "How the result is written; wins over Accept.",
+        "examples": ["json", "turtle"],
+    },
     "timeout": _SECONDS,
-    "explain": {"type": "boolean", "description": "Whether an empty SELECT in JSON says which of its terms occur nowhere."},
+    "explain": {
+        "type": "boolean",
+        "description": "Whether an empty SELECT in JSON says which of its terms occur nowhere.",
+    },
 }
 """Parameters of a query, in the address or the fields of a form (https://www.w3.org/TR/sparql11-protocol/#query-operation)."""
 CHANGED: Mapping[str, Mapping[str, Any]] = {
     "update": {"type": "string", "description": "The SPARQL update."},
-    "using-graph-uri": {**_GRAPHS, "description": "Graphs whose statements a WHERE part reads; the union of all when absent."},
+    "using-graph-uri": {
+        **_GRAPHS,
+        "description": "Graphs whose statements a WHERE part reads; the union of all when absent.",
+    },
     "using-named-graph-uri": {**_GRAPHS, "description": "Graphs that GRAPH reads in a WHERE part; all when absent."},
     "timeout": _SECONDS,
 }

@@ -186,7 +186,11 @@ class EdgeApplication:
     def _allowing(self, methods: tuple[str, ...]) -> Application:
         """Return what tells a browser that pages of the listed origins may use ``methods``, those of an address."""
         return CORSMiddleware(
-            self._answer, allow_origins=self._origins, allow_methods=methods, allow_headers=["*"], expose_headers=EXPOSED
+            self._answer,
+            allow_origins=self._origins,
+            allow_methods=methods,
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
         )
 
     async def _refuse(self, exchange: Exchange, error: DrumlinError, send: Send) -> None:

@@ -186,7 +186,9 @@ class Exchange:
         return not etags.is_listed(self._if_match.decode("latin-1"), tag.decode("latin-1"))
 
     def _precondition_failed(self) -> tuple[Message, bytes]:
-        error = PreconditionFailed("it is another representation now than If-Match lists", hint="read it without If-Match")
+        error = PreconditionFailed(
+            "it is another representation now than If-Match lists", hint="read it without If-Match"
+        )
         answer = problems.error_response(Request(self.scope), error)
         return {"status": answer.status_code, "headers": answer.raw_headers}, bytes(answer.body)
 

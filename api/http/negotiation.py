@@ -150,9 +150,7 @@ def sent_syntax(content_type: str | None) -> Syntax:
     name = name.lower()
     if not name:
         raise UnsupportedSyntax("the request has no Content-Type", detail={"offered": list(_RDF_OFFERED)})
-    charset = [
-        each.partition("=")[2].strip(' "').lower() for each in others if each.lower().startswith("charset")
-    ]
+    charset = [each.partition("=")[2].strip(' "').lower() for each in others if each.lower().startswith("charset")]
     if charset and charset[0] not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedSyntax(
             f"charset {charset[0]!r} is not offered; send UTF-8", detail={"offered": list(_RDF_OFFERED)}

@@ -238,7 +238,11 @@ def _offers(routers: Sequence[APIRouter], request: Request) -> dict[str, str]:
     matching = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
     told = {"Allow": ", ".join(sorted({"OPTIONS"}.union(*(each.methods or () for each in matching))))}
     for method in ("PATCH", "POST"):
-        bodies = (answers.BODIES.get(f"{method} {each.path_format}", ()) for each in matching if method in (each.methods or ()))
+        bodies = (
+            answers.BODIES.get(f"{method} {each.path_format}", ())
+            for each in matching
+            if method in (each.methods or ())
+        )
         if taken := list(dict.fromkeys(chain.from_iterable(bodies))):
             told[f"Accept-{method.capitalize()}"] = ", ".join(taken)
     if {"PATCH", "POST", "PUT"}.intersection(told["Allow"].split(", ")):

@@ -56,9 +56,7 @@ def read(
     return Statements(graphs.get(None, frozenset()) | graphs.get(graph, frozenset()))
 
 
-def _read_certain(
-    data: bytes, syntax: Syntax, iris: Iris, default: str | None = CONTEXT_IRI
-) -> Statements | None:
+def _read_certain(data: bytes, syntax: Syntax, iris: Iris, default: str | None = CONTEXT_IRI) -> Statements | None:
     said = None
     if syntax is NTRIPLES:
         said = context_reader.triples(data)

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 
 from drumlin.kg.errors import (
     GraphOwned,
-    InvalidDocument,
     InvalidIdentifier,
     PreconditionFailed,
     ResourceNotFound,

@@ -121,7 +121,9 @@ class _Lists:
 
     def __init__(self, said: _Said) -> None:
         self._said = said
-        every = [(predicate, value) for about in said.values() for predicate, values in about.items() for value in values]
+        every = [
+            (predicate, value) for about in said.values() for predicate, values in about.items() for value in values
+        ]
         self._uses = Counter(_name(value) for _, value in every if value.kind == "blank")
         self._items: dict[str, Sequence[Term]] = {_NIL: ()}
         self.cells: set[str] = set()

@@ -9,11 +9,12 @@ document and lines read back from the store are therefore comparable as text.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyoxigraph as ox
 
@@ -117,17 +118,46 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
 
 
 def _refuse_ill_formed(data: bytes, base: str | None, kept: int) -> None:
-    """Raise for JSON-LD of which the parser left out more than keys that are neither terms nor IRIs, which mean nothing.
+    """Raise for JSON-LD of which the parser left out more than what means nothing: relative IRIs, and keys that are no terms.
 
     https://www.w3.org/TR/json-ld11-api/#object-to-rdf-conversion: what is not well-formed is dropped. A writer would lose it unseen.
     """
     lenient = ox.Store()
     lenient.load(data, format=ox.RdfFormat.JSON_LD, base_iri=base, lenient=True)
-    if len(lenient) > kept and sum(_SCHEME.match(quad.predicate.value) is not None for quad in lenient) > kept:
+    if len(lenient) > kept and any(_is_ill_formed(quad, data) for quad in lenient):
         raise InvalidDocument(  # the text itself is not told: an address may hold a password
             "a statement of the jsonld document has an IRI or a language tag that is ill-formed",
             hint="percent-encode what an IRI may not hold",
         )
+
+
+def _is_ill_formed(quad: ox.Quad, data: bytes) -> bool:
+    """Return whether a quad of ``data`` has an ill-formed absolute IRI or language tag."""
+    value, predicate = quad.object, quad.predicate.value
+    named = [each.value for each in (quad.subject, value, quad.graph_name) if isinstance(each, ox.NamedNode)]
+    if isinstance(value, ox.Literal):
+        named.append(value.datatype.value)
+        try:
+            ox.Literal("", language=value.language)
+        except ValueError:
+            return True
+    if any(_SCHEME.match(each) and not is_iri(each) for each in named):
+        return True
+    return _SCHEME.match(predicate) is not None and not is_iri(predicate) and not _is_no_term(predicate, data)
+
+
+def _is_no_term(predicate: str, data: bytes) -> bool:
+    """Return whether a predicate that is no IRI was made of an IRI and a key of the document that is neither a term nor an IRI."""
+
+    def keys(value: Any) -> Iterator[str]:
+        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+            yield from keys(each)
+        yield from value if isinstance(value, dict) else ()
+
+    return any(
+        key and ":" not in key and predicate.endswith(key) and is_iri(predicate.removesuffix(key))
+        for key in keys(json.loads(data))
+    )
 
 
 def statements(stream: BinaryIO, syntax: Syntax) -> Iterator[tuple[str | None, str]]:

@@ -19,7 +19,18 @@ from drumlin.kg.errors import AlreadyExists, Conflict, TooLarge
 from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.rdf.tombstones import is_tombstone
 from drumlin.kg.sparql.dataset import Dataset
-from drumlin.kg.sparql.forms import Create, Empty, Ground, Modify, TemplateTerm, Operation, Pattern, Slot, Transfer, TripleSlot
+from drumlin.kg.sparql.forms import (
+    Create,
+    Empty,
+    Ground,
+    Modify,
+    Operation,
+    Pattern,
+    Slot,
+    TemplateTerm,
+    Transfer,
+    TripleSlot,
+)
 
 MAX_STATEMENTS = 500_000
 """Statements that the templates of one request may make."""

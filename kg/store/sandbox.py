@@ -23,8 +23,8 @@ from drumlin.kg.sparql.lexer import place, token_at
 from drumlin.kg.sparql.update import Scope, Solution, evaluate
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
-from drumlin.kg.store.querying import not_evaluated
 from drumlin.kg.store.delta import Change, update_text
+from drumlin.kg.store.querying import not_evaluated
 
 _NOTHING = "DROP GRAPH <urn:drumlin:absent>; "  # fails before what follows is evaluated, and after all of it is parsed
 _POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
@@ -105,7 +105,11 @@ def solutions(results: bytes) -> Iterator[Solution]:
     found = ox.parse_query_results(results, format=ox.QueryResultsFormat.JSON)
     assert isinstance(found, ox.QuerySolutions)
     for row in found:
-        yield [None if term is None else str(term) for term in row]
+        yield [None if term is None else _written(term) for term in row]
+
+
+def _written(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> str:
+    return f"<<( {term} )>>" if isinstance(term, ox.Triple) else str(term)
 
 
 class Scratch:
@@ -150,7 +154,7 @@ class Scratch:
             )
             assert isinstance(solutions, ox.QuerySolutions)
             for row in solutions:
-                yield [None if term is None else str(term) for term in row]
+                yield [None if term is None else _written(term) for term in row]
         except RuntimeError as error:
             raise not_evaluated("update", error) from error
         except (SyntaxError, ValueError) as error:  # a graph that is no IRI

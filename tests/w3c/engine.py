@@ -51,8 +51,13 @@ class Engine:
         store = store_of(case, case.given)
         text = case.file(case.text).read_text(encoding="utf-8")
         for iri in from_clauses(text, case.text):
-            store.load(path=str(case.file(iri)), format=form_of(case.file(iri)), base_iri=iri, to_graph=ox.NamedNode(iri))
-        return comparing.of_solutions(store.query(text, base_iri=case.text))
+            store.load(
+                path=str(case.file(iri)), format=form_of(case.file(iri)), base_iri=iri, to_graph=ox.NamedNode(iri)
+            )
+        found = store.query(text, base_iri=case.text)
+        if isinstance(found, ox.QuerySolutions) and "CSV" in case.kind:
+            return comparing.of_csv(found.serialize(format=ox.QueryResultsFormat.CSV) or b"")
+        return comparing.of_solutions(found)
 
     def update(self, case: SuiteCase) -> Compared:
         """Evaluate an update, and return all graphs after it."""
@@ -63,9 +68,7 @@ class Engine:
     def parse(self, case: SuiteCase) -> Compared:
         """Read a document."""
         form = ox.RdfFormat.JSON_LD if case.kind.startswith("JsonLd") else form_of(case.file(case.text))
-        return comparing.of_quads(
-            list(ox.parse(case.file(case.text).read_bytes(), format=form, base_iri=case.base))
-        )
+        return comparing.of_quads(list(ox.parse(case.file(case.text).read_bytes(), format=form, base_iri=case.base)))
 
     def accepts(self, case: SuiteCase) -> bool:
         """Return whether a query or an update parses."""
