@@ -40,7 +40,8 @@ def read(
 ) -> Statements:
     """Read a document as what ``graph`` shall say: triples, or quads of that graph and no other.
 
-    What our own readers do not take is parsed by ``parsers``. JSON without a context is in ours where ``graph`` is an entity's. Raises ``TooLarge`` and ``InvalidDocument``.
+    What our own readers do not take is parsed by ``parsers``. JSON without a context is read in ours where ``graph`` is an entity's.
+    Raises ``TooLarge`` and ``InvalidDocument``.
     """
     if len(data) > max_bytes:
         raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")

@@ -34,8 +34,8 @@ def inline(
     """Make a caller's JSON-LD safe to parse: bounded, with our context inline and no other remote one.
 
     ``served`` is the address of our context (``Iris.context``), read like its well-known name. A document without any
-    ``@context`` is read with ``default``: ours, so plain JSON works; None for a foreign one, which means what JSON-LD says. Raises ``TooLarge`` (bytes), and ``InvalidDocument`` for depth, malformed
-    JSON, a duplicate key or a remote context.
+    ``@context`` is read with ``default``: ours, so plain JSON works; None for a foreign one, which means what JSON-LD says.
+    Raises ``TooLarge`` (bytes), and ``InvalidDocument`` for depth, malformed JSON, a duplicate key or a remote context.
     """
     if len(data) > max_bytes:
         raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")

@@ -114,7 +114,9 @@ class ServiceTarget:
     def _everything(self) -> Compared:
         content = self._send("GET", "/store", headers={"Accept": "application/n-quads"}).content
         quads = ox.parse(_GENID.sub(rb"_:\1", content), format=ox.RdfFormat.N_QUADS)
-        others = tuple(f"<{self._base}/{part}/" for part in ("id", "x"))  # of the service, and documents of earlier cases
+        others = tuple(
+            f"<{self._base}/{part}/" for part in ("id", "x")
+        )  # of the service, and documents of earlier cases
         return comparing.of_quads(each for each in quads if not str(each.graph_name).startswith(others))
 
     def parse(self, case: SuiteCase) -> Compared:
