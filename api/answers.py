@@ -29,6 +29,8 @@ JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG = (
 )
 RESULTS = ("application/sparql-results+json", "application/sparql-results+xml", CSV, "text/tab-separated-values")
 STREAM, BATCH = "text/event-stream", "application/cloudevents-batch+json"
+BYTES = "application/octet-stream"
+"""What clients that were generated send where they know no closer media type."""
 QUERY, UPDATE = "application/sparql-query", "application/sparql-update"
 SAVED_QUERY = "GET /queries/*"
 """Stands for each saved query."""
@@ -123,13 +125,13 @@ BODIES: Mapping[str, tuple[str, ...]] = {
     "PUT /subgraph/{id}": _DOCUMENTS,
     "POST /subgraph/{id}": _DOCUMENTS,
     "PATCH /subgraph/{id}": tuple(patch.MEDIA_TYPES),
-    "POST /subgraphs": (NDJSON,),
+    "POST /subgraphs": (NDJSON, BYTES),
     "POST /sparql": (QUERY, protocol.FORM),
     "POST /sparql/update": (UPDATE, protocol.FORM),
     "PUT /store": _FILES,
     "POST /store": _FILES,
     "POST /store/{path}": _FILES,
-    "POST /forecasts": (ARROW,),
+    "POST /forecasts": (ARROW, BYTES),
 }
 """Media types of the bodies that routes read as they come."""
 _GRAPHS = {"type": "array", "items": {"type": "string", "format": "iri"}}
@@ -219,6 +221,8 @@ def is_json(media_type: str) -> bool:
 
 def schema_of(media_type: str) -> dict[str, Any]:
     """Return the schema of a body that has no closer one: any JSON, text, or bytes (none)."""
+    if media_type == BYTES:
+        return {"type": "string", "format": "binary"}
     if media_type in _BINARY or is_json(media_type):
         return {}
     return {"type": "string"}

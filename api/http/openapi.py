@@ -141,7 +141,7 @@ def _successes(
     for status, media_types in found.success.items():
         content: dict[str, Any] = {}
         for media_type in media_types:
-            known = own.get(media_type, {}).get("schema") if status < 300 else None
+            known = _untitled(own.get(media_type, {}).get("schema")) if status < 300 else None
             content[media_type] = {
                 "schema": schema if schema and answers.is_json(media_type) else known or answers.schema_of(media_type)
             }
@@ -151,6 +151,11 @@ def _successes(
         if headers := _headers(found, status):
             told[str(status)]["headers"] = headers
     return told
+
+
+def _untitled(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a schema without FastAPI's title, of which generators make the names of classes: two answers would have one."""
+    return schema and {name: value for name, value in schema.items() if name != "title"}
 
 
 def _headers(found: Answers, status: int) -> dict[str, Any]:
