@@ -8,6 +8,7 @@ from what is a part and what is a link (``ontology/frames/entity.jsonld``).
 from __future__ import annotations
 
 import json
+import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,6 +34,7 @@ _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _TYPE, _FIRST, _REST, _NIL, _LIST, _JSON = (
     f"{_RDF}{name}" for name in ("type", "first", "rest", "nil", "List", "JSON")
 )
+_OPAQUE = f"{uuid.uuid4()}:"  # before a JSON literal while pyld has it, which would take nulls out of it
 _XSD_STRING = "http://www.w3.org/2001/XMLSchema#string"
 
 
@@ -82,7 +84,7 @@ def frame(
         raise TooLarge(f"{len(statements):,} statements are too many to frame; the limit is {MAX_LINES:,}")
     ours = wanted.get("@context", CONTEXT_IRI) in (CONTEXT_IRI, context_value())
     asked = {**deepcopy(dict(wanted)), **({"@context": context_value()} if ours else {})}
-    framed = framed_within(seconds, _expanded(statements), asked)
+    framed = _opened(framed_within(seconds, _expanded(statements), asked))
     return (
         {"@context": context, **{key: value for key, value in framed.items() if key != "@context"}} if ours else framed
     )
@@ -172,8 +174,23 @@ def _object(value: Term, lists: _Lists | None, depth: int = 0) -> dict[str, Any]
         return {"@value": value.value}
     if value.datatype == _JSON and nesting(value.value.encode()) <= MAX_DEPTH:
         with suppress(ValueError):  # what is no JSON stays a text
-            return {"@value": json.loads(value.value, parse_constant=_no_number), "@type": "@json"}
+            _json(value.value)
+            return {"@value": f"{_OPAQUE}{value.value}", "@type": "@json"}
     return {"@value": native(value), "@type": value.datatype}
+
+
+def _json(text: str) -> Any:
+    return json.loads(text, parse_constant=_no_number)
+
+
+def _opened(framed: Any) -> Any:
+    """Return a framed document with the JSON literals in it."""
+    if isinstance(framed, dict):
+        return {key: _opened(value) for key, value in framed.items()}
+    if isinstance(framed, list):
+        return [_opened(value) for value in framed]
+    is_json = isinstance(framed, str) and framed.startswith(_OPAQUE)
+    return _json(framed.removeprefix(_OPAQUE)) if is_json else framed
 
 
 def _no_number(text: str) -> NoReturn:
