@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyoxigraph as ox
 
@@ -27,7 +27,9 @@ Values = Mapping[str, Sequence[str]]
 Facts = Mapping[str, Values]
 """What a graph says: subject → predicate → objects."""
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_ABSOLUTE = re.compile(
+    r"[^:/?#]*:"
+)  # what no relative IRI begins with: https://www.rfc-editor.org/rfc/rfc3986#section-4.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,40 +126,55 @@ def _refuse_ill_formed(data: bytes, base: str | None, kept: int) -> None:
     """
     lenient = ox.Store()
     lenient.load(data, format=ox.RdfFormat.JSON_LD, base_iri=base, lenient=True)
-    if len(lenient) > kept and any(_is_ill_formed(quad, data) for quad in lenient):
+    if len(lenient) > kept and any(map(_Words.of(json.loads(data)).are_ill_formed_in, lenient)):
         raise InvalidDocument(  # the text itself is not told: an address may hold a password
             "a statement of the jsonld document has an IRI or a language tag that is ill-formed",
             hint="percent-encode what an IRI may not hold",
         )
 
 
-def _is_ill_formed(quad: ox.Quad, data: bytes) -> bool:
-    """Return whether a quad of ``data`` has an ill-formed absolute IRI or language tag."""
-    value, predicate = quad.object, quad.predicate.value
-    named = [each.value for each in (quad.subject, value, quad.graph_name) if isinstance(each, ox.NamedNode)]
-    if isinstance(value, ox.Literal):
-        named.append(value.datatype.value)
-        try:
-            ox.Literal("", language=value.language)
-        except ValueError:
+class _Words(NamedTuple):
+    """Words of a JSON-LD document: keys that are no IRIs of any sort, and texts that would be IRIs if they were well-formed."""
+
+    keys: frozenset[str]
+    texts: frozenset[str]
+
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """Find them in all objects and lists, those of contexts too."""
+        keys, texts, left = set[str](), set[str](), [document]
+        for each in left:  # it grows meanwhile
+            if isinstance(each, dict):
+                keys |= each.keys()
+                left += each.values()
+            elif isinstance(each, list):
+                left += each
+            elif isinstance(each, str) and _ABSOLUTE.match(each) and not each.startswith("_:") and not is_iri(each):
+                texts.add(each)
+        return cls(frozenset(key for key in keys if key and ":" not in key), frozenset(texts))
+
+    def are_ill_formed_in(self, quad: ox.Quad) -> bool:
+        """Return whether a quad has a language tag or an absolute IRI that is ill-formed, or a text that was taken for a relative IRI."""
+        value, predicate = quad.object, quad.predicate.value
+        named = [each.value for each in (quad.subject, value, quad.graph_name) if isinstance(each, ox.NamedNode)]
+        if isinstance(value, ox.Literal):
+            named.append(value.datatype.value)
+            try:
+                ox.Literal("", language=value.language)
+            except ValueError:
+                return True
+        if any(self._is_ill_formed(each) for each in named):
             return True
-    if any(_SCHEME.match(each) and not is_iri(each) for each in named):
-        return True
-    return _SCHEME.match(predicate) is not None and not is_iri(predicate) and not _is_no_term(predicate, data)
+        return self._is_ill_formed(predicate) and not self._makes(predicate)
 
+    def _is_ill_formed(self, iri: str) -> bool:
+        if not is_iri(iri):
+            return _ABSOLUTE.match(iri) is not None
+        return any(iri.endswith(f"/{each}") for each in self.texts)
 
-def _is_no_term(predicate: str, data: bytes) -> bool:
-    """Return whether a predicate that is no IRI was made of an IRI and a key of the document that is neither a term nor an IRI."""
-
-    def keys(value: Any) -> Iterator[str]:
-        for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-            yield from keys(each)
-        yield from value if isinstance(value, dict) else ()
-
-    return any(
-        key and ":" not in key and predicate.endswith(key) and is_iri(predicate.removesuffix(key))
-        for key in keys(json.loads(data))
-    )
+    def _makes(self, predicate: str) -> bool:
+        """Return whether a predicate that is no IRI is one with a key behind it that means nothing."""
+        return any(predicate.endswith(key) and is_iri(predicate.removesuffix(key)) for key in self.keys)
 
 
 def statements(stream: BinaryIO, syntax: Syntax) -> Iterator[tuple[str | None, str]]:

@@ -131,6 +131,7 @@ class _Scan:
     lists: int = 0
     volatile: bool = False
     hiding: bool = False  # what stands in an IRI decides
+    ended_term: bool = False  # the last bracket closed what is a term, or a path
 
     def run(self) -> None:
         for token in tokens(self.text):
@@ -273,7 +274,7 @@ class _Scan:
         if not self.open:
             return
         frame, text = self.open[-1], token.text
-        is_term = token.kind in _TERMS or text in _VALUES or text == "A" or text in (")", "]", ">>")
+        is_term = token.kind in _TERMS or text in (*_VALUES, "A") or (text in (")", "]", ">>") and self.ended_term)
         if text in (".", "}") or (token.kind == "word" and not is_term):
             frame.place = _SUBJECT
         elif text == ";" or (text in ("/", "|", "^", "!") and frame.place == _OBJECT):
@@ -284,7 +285,9 @@ class _Scan:
     def _closes(self, token: Token) -> None:
         if not self.open or BRACKETS[self.open[-1].token.text] != token.text:
             raise self._rejected(f"{token.text!r} closes nothing", token)
-        self.lists -= self.open.pop().role == "list"
+        closed = self.open.pop().role
+        self.lists -= closed == "list"
+        self.ended_term = closed != "expression"
 
     def _element(self, token: Token) -> None:
         """Count the terms in a collection: each is two triple patterns."""
