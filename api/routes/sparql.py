@@ -17,16 +17,16 @@ router = APIRouter(tags=["sparql"])
 Service = Annotated[Services, Depends(parts)]
 
 
+@router.post(
+    "/sparql",
+    summary="Run a SPARQL query",
+    openapi_extra={"parameters": answers.in_address(answers.ASKED, without="query")},
+)
 @router.api_route(
     "/sparql",
     methods=["GET", "HEAD"],
     summary="Run a SPARQL query",
     openapi_extra={"parameters": answers.in_address(answers.ASKED)},
-)
-@router.post(
-    "/sparql",
-    summary="Run a SPARQL query",
-    openapi_extra={"parameters": answers.in_address(answers.ASKED, without="query")},
 )
 async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.

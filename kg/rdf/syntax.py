@@ -173,8 +173,10 @@ class _Words(NamedTuple):
         return any(iri.endswith(f"/{each}") for each in self.texts)
 
     def _makes(self, predicate: str) -> bool:
-        """Return whether a predicate that is no IRI is one with a key behind it that means nothing."""
-        return any(predicate.endswith(key) and is_iri(predicate.removesuffix(key)) for key in self.keys)
+        """Return whether a predicate that is no IRI is one with a key behind it that means nothing; no term of ours is made so."""
+        return not predicate.startswith(PREFIXES["drumlin"]) and any(
+            predicate.endswith(key) and is_iri(predicate.removesuffix(key)) for key in self.keys
+        )
 
 
 def statements(stream: BinaryIO, syntax: Syntax) -> Iterator[tuple[str | None, str]]:

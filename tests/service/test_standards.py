@@ -264,6 +264,11 @@ def test_what_a_writer_would_lose_unseen_is_refused(http: httpx.Client, graph: s
     assert sent.status_code == 422
 
 
+def test_a_key_of_our_context_that_makes_no_iri_is_refused(http: httpx.Client, name: str) -> None:
+    """What is misspelt in an entity's document is told, never dropped."""
+    assert put(http, name, {**forecast(name), "cpu usage": 1}).status_code == 422
+
+
 def test_json_without_a_context_is_ours_for_entities_only(http: httpx.Client, graph: str, name: str) -> None:
     """A foreign graph or document gets what JSON-LD says, which is nothing for keys that are no IRIs."""
     plain = json.dumps({"id": "urn:s", "name": "x", "urn:p": 1})
