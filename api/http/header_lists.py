@@ -6,7 +6,7 @@ import re
 
 
 def _parts(sign: str) -> re.Pattern[str]:
-    return re.compile(rf'(?:[^"{sign}]|"(?:[^"\\]|\\.)*+(?:"|\Z))++', re.DOTALL)
+    return re.compile(rf'(?:[^"{sign}]|"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z))++', re.DOTALL)
 
 
 _ELEMENT, _PARAMETER = _parts(","), _parts(";")
