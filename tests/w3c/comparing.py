@@ -16,6 +16,7 @@ import pyoxigraph as ox
 _RS = "http://www.w3.org/2001/sw/DataAccess/tests/result-set#"
 _TYPE = ox.NamedNode("http://www.w3.org/1999/02/22-rdf-syntax-ns#type")
 _BLANK = re.compile(r"_:\w+")
+_NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 RESULTS = {
     ".srx": ox.QueryResultsFormat.XML,
     ".srj": ox.QueryResultsFormat.JSON,
@@ -76,10 +77,15 @@ def of_solutions(found: Any) -> Compared:
 
 
 def of_csv(text: bytes) -> Compared:
-    """Compare solutions as CSV, in which a blank node is just that."""
-    rows = csv.reader(text.decode().splitlines())
-    plain = Counter(frozenset((str(at), _BLANK.sub("_:", each)) for at, each in enumerate(row)) for row in rows)
-    return Compared(None, plain, frozenset())
+    """Compare solutions as CSV, in which a blank node is just that, and a number one of any type."""
+    rows = csv.DictReader(text.decode().splitlines())
+    return Compared(
+        None, Counter(frozenset((name, _plain(value)) for name, value in row.items()) for row in rows), frozenset()
+    )
+
+
+def _plain(text: str) -> str:
+    return str(float(text)) if _NUMBER.fullmatch(text) else _BLANK.sub("_:", text)
 
 
 def _normal(term: Any) -> Any:
