@@ -195,6 +195,19 @@ def test_triple_terms_are_computed_and_never_stored(http: httpx.Client, graph: s
     assert http.get("/sparql", params={"query": query}).json()["boolean"] is True
 
 
+def test_a_foreign_document_keeps_its_triple_terms(http: httpx.Client, name: str) -> None:
+    """A query that names the document finds them, as its dataset and beside the graph, directions of texts too."""
+    path, document = f"/subgraph/x/{name}", f"<{BASE}/x/{name}>"
+    content = '<urn:s> <urn:p> <<( <urn:a> <urn:b> "x"@ar--rtl )>> .'
+    assert http.put(path, content=content, headers={"Content-Type": "text/turtle"}).status_code == 201
+    found = []
+    for text in (f"SELECT ?t FROM {document} {{ ?s ?p ?t }}", f"SELECT ?t {{ GRAPH {document} {{ ?s ?p ?t }} }}"):
+        (row,) = http.get("/sparql", params={"query": text}).json()["results"]["bindings"]
+        found.append(row["t"])
+    assert found[0] == found[1]
+    assert found[0]["value"]["object"] == {"type": "literal", "value": "x", "xml:lang": "ar", "its:dir": "rtl"}
+
+
 def test_one_label_in_two_operations_is_refused(http: httpx.Client, graph: str) -> None:
     """SPARQL 1.1 Query §19.6: it would look like one node and be two."""
     insert = f"INSERT DATA {{ GRAPH <{graph}> {{ _:a <urn:p> 1 }} }}"
