@@ -41,9 +41,9 @@ class AccessGuard:
         return self._rules.find(path) is not None
 
     def methods_at(self, path: str) -> tuple[str, ...]:
-        """Return the methods that the address at a path has, none where there is no route."""
+        """Return the methods that the address at a path has; those of reading where there is no route, which a read then tells."""
         place = self._rules.find(path)
-        return () if place is None else tuple(place.methods)
+        return tuple(sorted(SAFE_METHODS)) if place is None else tuple(place.methods)
 
     async def learn(self, scope: Scope) -> None:
         """Have the token of a request verified by its issuer where that is needed; raises ``GuessesThrottled`` and ``Busy``."""

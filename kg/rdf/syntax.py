@@ -27,9 +27,8 @@ Values = Mapping[str, Sequence[str]]
 Facts = Mapping[str, Values]
 """What a graph says: subject → predicate → objects."""
 
-_ABSOLUTE = re.compile(
-    r"[^:/?#]*:"
-)  # what no relative IRI begins with: https://www.rfc-editor.org/rfc/rfc3986#section-4.2
+# What no relative IRI begins with (https://www.rfc-editor.org/rfc/rfc3986#section-4.2), blank nodes apart.
+_ABSOLUTE = re.compile(r"(?!_:)[^:/?#]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ class _Words(NamedTuple):
                 left += each.values()
             elif isinstance(each, list):
                 left += each
-            elif isinstance(each, str) and _ABSOLUTE.match(each) and not each.startswith("_:") and not is_iri(each):
+            elif isinstance(each, str) and _ABSOLUTE.match(each) and not is_iri(each):
                 texts.add(each)
         return cls(frozenset(key for key in keys if key and ":" not in key), frozenset(texts))
 
