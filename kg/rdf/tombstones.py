@@ -24,7 +24,7 @@ _INVALIDATED = "<http://www.w3.org/ns/prov#invalidatedAtTime>"
 _DATE_TIME = "http://www.w3.org/2001/XMLSchema#dateTime"
 _FORMER = frozenset(f"<{NAMESPACE}{name}>" for name in ENTITY_CLASSES)
 # Where it stood, and whose it was; everything else about it ended with it.
-KEPT = ("name", "namespace", "cluster", "domain", "managedBy", "applicationGroup", "label")
+KEPT = ("name", "namespace", "cluster", "managedBy", "applicationGroup", "label")
 """The properties that a tombstone keeps, as terms of the context."""
 _KEPT = frozenset(f"<{NAMESPACE}{name}>" for name in KEPT)
 

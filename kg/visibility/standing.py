@@ -16,9 +16,11 @@ _GRANTS, _TO, _UNTIL = f"{NAMESPACE}grants", f"{NAMESPACE}grantedTo", f"{NAMESPA
 _TAKES_PART = frozenset(
     f"{NAMESPACE}{name}" for name in ("party", "initiator", "source", "destination", "via", "grantedBy", "holds")
 )
-_READ = _TAKES_PART | {_TYPE, _DOMAIN, _CLUSTER, _PHASE, _GRANTS, _TO, _UNTIL}
-_COMMON = frozenset(f"<{NAMESPACE}{name}>" for name in ("MetricTemplate", "Exporter"))
+_NAMESPACE = f"{NAMESPACE}namespace"
+_READ = _TAKES_PART | {_TYPE, _DOMAIN, _CLUSTER, _PHASE, _GRANTS, _TO, _UNTIL, _NAMESPACE}
+_COMMON = frozenset({f"<{NAMESPACE}MetricTemplate>"})
 _PLACES = frozenset(f"<{NAMESPACE}{name}>" for name in ("Domain", "GlaciationNode", "Cluster"))
+_TOMBSTONE = f"<{NAMESPACE}Tombstone>"
 _STUB = frozenset({_TYPE, f"{NAMESPACE}name"})
 _IN_FORCE_NO_MORE = f"<{NAMESPACE}NotReady>"
 
@@ -40,6 +42,7 @@ class Standing(NamedTuple):
 
     ``home`` is the domain that it belongs to, ``parties`` are those that take part in what it states, ``grant`` is the grant that it is.
     A ``common`` graph is everybody's. Of a ``place``, a domain or cluster, everybody who sees its name elsewhere sees the name.
+    A tombstone has lost its domain: it belongs to that of the namespace that it stood in, whose graph is ``within``.
     """
 
     home: str | None = None
@@ -48,6 +51,7 @@ class Standing(NamedTuple):
     grant: DataGrant | None = None
     common: bool = False
     place: bool = False
+    within: str | None = None
 
     @property
     def names(self) -> frozenset[str]:
@@ -68,13 +72,15 @@ def standing_of(graph: str, text: str) -> Standing:
         if predicate in _READ:
             said.setdefault(predicate, []).append(rest.partition("\n")[0].removesuffix(" ."))
     types = said.get(_TYPE, [])
+    cluster = next(map(_iri, said.get(_CLUSTER, [])), None)
     found = Standing(
         next(map(_iri, said.get(_DOMAIN, [])), None),
         frozenset(_iri(each) for name in _TAKES_PART & said.keys() for each in said[name]),
-        next(map(_iri, said.get(_CLUSTER, [])), None),
+        cluster,
         _grant(said),
         not _COMMON.isdisjoint(types),
         not _PLACES.isdisjoint(types),
+        _namespace(cluster, said) if is_tombstone(text, graph) else None,
     )
     return NOBODYS if found == NOBODYS else found
 
@@ -86,6 +92,20 @@ def stub_of(graph: str, text: str) -> str:
         for line in text.split("\n")
         if line.startswith(f"<{graph}> <") and line[len(graph) + 4 :].partition("> ")[0] in _STUB
     )
+
+
+def is_tombstone(text: str, graph: str) -> bool:
+    """Return whether a graph's text is that of a deleted entity."""
+    return f"<{graph}> <{_TYPE}> {_TOMBSTONE} ." in text
+
+
+def _namespace(cluster: str | None, said: dict[str, list[str]]) -> str | None:
+    """Return the graph of the namespace that an object stood in."""
+    name = next((each.split('"')[1] for each in said.get(_NAMESPACE, []) if each.startswith('"')), None)
+    if cluster is None or name is None:
+        return None
+    root, _, segment = cluster.rpartition("cluster/")
+    return f"{root}{segment}/-/namespace/{name}"
 
 
 def _grant(said: dict[str, list[str]]) -> DataGrant | None:

@@ -29,6 +29,7 @@ class Standings:
         self._of: dict[str, Standing] = {}
         self._shared: dict[Standing, Standing] = {}  # most graphs have one of few
         self._grants: dict[str, set[str]] = {}
+        self._within: dict[str, set[str]] = {}  # tombstones, by the graph of their namespace
 
     def __contains__(self, graph: object) -> bool:
         return graph in self._of
@@ -45,18 +46,31 @@ class Standings:
         before = self.of(graph)
         if before.grant is not None:
             self._grants[before.grant.data].discard(graph)
+        if before.within is not None:
+            self._within[before.within].discard(graph)
         if standing is None:
             self._of.pop(graph, None)
             return
         self._of[graph] = self._shared.setdefault(standing, standing)
         if standing.grant is not None:
             self._grants.setdefault(standing.grant.data, set()).add(graph)
+        if standing.within is not None:
+            self._within.setdefault(standing.within, set()).add(graph)
+
+    def home(self, graph: str) -> str | None:
+        """Return the domain that a graph belongs to: a tombstone to that of the namespace that it stood in, as long as there is one."""
+        found = self.of(graph)
+        return self.of(found.within).home if found.home is None and found.within is not None else found.home
+
+    def within(self, namespace: str) -> frozenset[str]:
+        """Return the tombstones whose namespace has this graph."""
+        return frozenset(self._within.get(namespace, ()))
 
     def grants(self, data: str) -> Iterator[Standing]:
         """Yield the grants of a graph that its own domain states: nobody grants what is another's."""
-        home = self.of(data).home
+        home = self.home(data)
         if home is not None:
-            yield from (each for graph in self._grants.get(data, ()) if (each := self.of(graph)).home == home)
+            yield from (self.of(graph) for graph in self._grants.get(data, ()) if self.home(graph) == home)
 
 
 class VisibleSet:
@@ -89,7 +103,7 @@ class VisibleSet:
         looked_at = {*changed, *(grant for grant, end in self._ends.items() if end <= now)}
         touched = set(looked_at)
         for graph in looked_at:
-            touched |= self._note_grant(graph, now)
+            touched |= self._note_grant(graph, now) | self._standings.within(graph)
         for graph in tuple(touched):
             touched |= self._look(graph, now)
         self.next_end = min(self._ends.values(), default=None)
@@ -121,7 +135,7 @@ class VisibleSet:
 
     def _is_whole(self, graph: str, now: datetime) -> bool:
         found = self._standings.of(graph)
-        if found.common or found.home in self.domains or not self.domains.isdisjoint(found.parties):
+        if found.common or self._standings.home(graph) in self.domains or not self.domains.isdisjoint(found.parties):
             return True
         if graph in self.domains or self._is_in_force(found, now):
             return True

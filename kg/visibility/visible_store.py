@@ -17,18 +17,24 @@ from tempfile import TemporaryDirectory
 
 import structlog
 
-from drumlin.kg.errors import DrumlinError, EventsGone, Forbidden, PreconditionFailed, ResourceNotFound
+from drumlin.kg.errors import (
+    CapabilityMissing,
+    DrumlinError,
+    EventsGone,
+    Forbidden,
+    PreconditionFailed,
+    ResourceNotFound,
+)
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.retention import Kept
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.preconditions import prepared
-from drumlin.kg.store.protocol import ANY, GraphWrite, Store, Written
-from drumlin.kg.visibility.standing import standing_of, stub_of
+from drumlin.kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Written
+from drumlin.kg.visibility.standing import is_tombstone, standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight, Standings, VisibleSet
 
 _PAGE = 1_000  # entries of the log, or graphs, that are looked at together
-_ROUNDS = 5  # looks at the source while it changes beneath
 _TRIES = 3  # of a write whose graph is written by others meanwhile
 
 log = structlog.get_logger()
@@ -106,34 +112,46 @@ class Visibility:
     def home(self, graph: str) -> str | None:
         """Return the domain that a graph belongs to."""
         with self._lock:
-            return self._standings.of(graph).home
+            return self._standings.home(graph)
+
+    def as_of(self, graph: str, generation: int) -> StoredGraph | None:
+        """Return a graph as it was after a generation; where the source keeps no past, as it is now."""
+        found = self.source.read(graph)
+        if self.source.generation == generation or (found is not None and found.entry.generation <= generation):
+            return found
+        try:
+            return self.source.read_at(graph, generation)
+        except (CapabilityMissing, EventsGone):
+            return found
+
+    def stands(self, graph: str, text: str) -> bool:
+        """Return whether what a graph's text says of who sees it is what is known of it."""
+        return self._standings.of(graph) == standing_of(graph, text)
 
     def _follow(self) -> None:
         """Take in what the source has written; with the lock."""
         until = self.source.generation
         if self._position < 0:
             self._read_all(until)
-        while self._position < until:
-            try:
-                entries = self.source.log(self._position, _PAGE)
-            except EventsGone:
-                self._read_all(until)
-                return
-            if not entries:
-                return
-            self._take_in({each.graph for each in entries})
-            self._position = entries[-1].generation
+        changed: set[str] = set()
+        reached = self._position
+        try:
+            while reached < until and (entries := self.source.log(reached, _PAGE)):
+                changed.update(each.graph for each in entries)
+                reached = entries[-1].generation
+        except EventsGone:
+            self._read_all(until)
+            return
+        if reached > self._position:
+            self._take_in(changed, reached)
 
     def _read_all(self, until: int) -> None:
-        gone = set(self._standings)
-        for each in self.source.entries():
-            gone.discard(each.graph)
-        self._take_in({*gone, *(each.graph for each in self.source.entries())})
-        self._position = until
+        self._take_in({*self._standings, *(each.graph for each in self.source.entries())}, until)
 
-    def _take_in(self, changed: set[str]) -> None:
+    def _take_in(self, changed: set[str], generation: int) -> None:
+        self._position = generation
         for graph in changed:
-            found = self.source.read(graph)
+            found = self.as_of(graph, generation)
             self._standings.put(graph, None if found is None else standing_of(graph, found.text))
         now = self.clock()
         for store in self._open.values():
@@ -167,35 +185,38 @@ class VisibleStore(EmbeddedStore):
         if self.is_current:
             return
         with self._bringing:
-            writes: dict[str, GraphWrite | None] = {}
-            for _ in range(_ROUNDS):  # what is read may be newer than what is said to have changed: until it is not
-                current, touched = self._visibility.take(self)
-                if not touched:
-                    break
-                writes |= {graph: self._write_of(graph, sight) for graph, sight in touched.items()}
-            self._take_over([each for each in writes.values() if each is not None])
+            current, touched = self._visibility.take(self)
+            writes = (self._write_of(graph, sight, current, self.entry(graph)) for graph, sight in touched.items())
+            self._take_over([each for each in writes if each is not None])
             self._current = current
 
     def _compare(self) -> None:
         """Bring the store up to what is seen, whatever it holds."""
-        recorded = {each.graph: each.digest for each in self.entries()}
+        recorded = {each.graph: each for each in self.entries()}
         digests = {each.graph: each.digest for each in self._source.entries()}
+        current, _ = self._visibility.take(self)
         seen = self.seen.seen()
         differ = [
-            graph for graph, sight in seen.items() if sight is Sight.NAME or recorded.get(graph) != digests.get(graph)
+            graph
+            for graph, sight in seen.items()
+            if sight is Sight.NAME or graph not in recorded or recorded[graph].digest != digests.get(graph)
         ]
         differ += recorded.keys() - seen.keys()
         for start in range(0, len(differ), _PAGE):
             part = differ[start : start + _PAGE]
-            writes = (self._write_of(graph, seen.get(graph, Sight.NOTHING)) for graph in part)
+            writes = (self._write_of(each, seen.get(each, Sight.NOTHING), current, recorded.get(each)) for each in part)
             self._take_over([each for each in writes if each is not None])
 
-    def _write_of(self, graph: str, sight: Sight) -> GraphWrite | None:
-        """Return the write that makes a graph here what is seen of it; None when it is neither here nor seen."""
-        here = self.entry(graph)
-        found = None if sight is Sight.NOTHING else self._source.read(graph)
+    def _write_of(self, graph: str, sight: Sight, generation: int, here: GraphEntry | None) -> GraphWrite | None:
+        """Return the write that makes of a graph, as it is recorded ``here``, what is seen of it as of a generation of the source.
+
+        None when there is nothing to write.
+        """
+        found = None if sight is Sight.NOTHING else self._visibility.as_of(graph, generation)
         if found is None:
             return None if here is None else GraphWrite(graph, None, here.owner)
+        if found.entry.generation > generation and not self._visibility.stands(graph, found.text):
+            return None  # it has become another since: the next look tells whether it is seen
         content = found.content if sight is Sight.WHOLE else GraphContent.of_text(stub_of(graph, found.text))
         return GraphWrite(graph, content, found.entry.owner, takes_from=None if here is None else here.owner)
 
@@ -256,7 +277,7 @@ class VisibleStore(EmbeddedStore):
             return write  # which changes nothing, and the source says so
         if here is not None:
             self._check_home(write.graph, self._visibility.home(write.graph), "belongs to")
-        if write.content is not None:
+        if write.content is not None and not (here and is_tombstone(write.content.text, write.graph)):
             self._check_home(write.graph, standing_of(write.graph, write.content.text).home, "would belong to")
         if write.expected is not ANY:
             return write

@@ -79,6 +79,14 @@ def test_a_grant_that_is_not_in_force_or_whose_end_is_not_known_grants_nothing(m
     assert standing_of(graph, said).grant is None
 
 
+def test_a_tombstone_stood_in_a_namespace() -> None:
+    """A tombstone, which has no domain, names the namespace that it stood in; what lives in one names its own domain."""
+    graph = f"{BASE}a/ml/pod/p"
+    said = [(term("cluster"), f"<{CLUSTERS[0]}>"), (term("namespace"), '"ml"')]
+    assert standing_of(graph, text(graph, (TYPE, term("Tombstone")), *said)).within == f"{BASE}a/-/namespace/ml"
+    assert standing_of(graph, text(graph, (TYPE, term("Pod")), *said)).within is None
+
+
 def test_a_stub_is_class_and_name() -> None:
     """Of another domain nothing is seen but its class and its name."""
     said = [(TYPE, term("Domain")), (term("name"), '"bob"'), (term("role"), '"secret"')]
@@ -95,11 +103,16 @@ STANDINGS = st.builds(
     st.none() | st.sampled_from(CLUSTERS),
     st.none() | GRANTS,
     st.booleans(),
+    within=st.none(),
 )
+NAMESPACES = [f"{BASE}a/-/namespace/{name}" for name in ("m", "n")]
+TOMBSTONES = st.builds(Standing, cluster=st.sampled_from(CLUSTERS), within=st.sampled_from(NAMESPACES))
+HOMES = st.builds(Standing, home=st.none() | DOMAINS, within=st.none())
 PLACES = st.builds(Standing, home=st.none() | DOMAINS, place=st.just(True))
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(THINGS), st.none() | STANDINGS),
+        st.tuples(st.sampled_from(THINGS), st.none() | STANDINGS | TOMBSTONES),
+        st.tuples(st.sampled_from(NAMESPACES), st.none() | HOMES),
         st.tuples(st.sampled_from([ALICE, BOB, CAROL, *CLUSTERS]), st.none() | PLACES),
         st.tuples(st.just("time"), st.just(None)),
     ),
