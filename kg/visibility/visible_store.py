@@ -24,6 +24,7 @@ from drumlin.kg.errors import (
     Forbidden,
     PreconditionFailed,
     ResourceNotFound,
+    StoreDamaged,
 )
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.store.content import GraphContent
@@ -65,7 +66,7 @@ class Visibility:
         directory = self._folder / _name_of(domains)
         try:
             found = VisibleStore(self, directory, domains, self._kept)
-        except DrumlinError as error:
+        except StoreDamaged as error:
             log.warning("visible_store_made_anew", directory=str(directory), reason=str(error))
             shutil.rmtree(directory, ignore_errors=True)
             found = VisibleStore(self, directory, domains, self._kept)
