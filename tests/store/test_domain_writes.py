@@ -174,7 +174,9 @@ def test_the_feed_reports_what_becomes_invisible_as_removed(parts: Services, ali
     first = alice.one("GET", "/events?since=0", headers=batch)
     name = IRIS.root + OWN
     parts.store.apply([GraphWrite.of(name, of_domain(name, "bob", "classified"), "user")])
-    parts.store.apply([GraphWrite.of(IRIS.root + ANOTHERS, of_domain(IRIS.root + ANOTHERS, "bob", "classified"), "user")])
+    parts.store.apply(
+        [GraphWrite.of(IRIS.root + ANOTHERS, of_domain(IRIS.root + ANOTHERS, "bob", "classified"), "user")]
+    )
     found = alice.one("GET", f"/events?since={first.headers['X-Drumlin-Last-Event-Id']}&quads=true", headers=batch)
     gone = {(each["type"], each["subject"]) for each in found.json()}
     assert gone == {("drumlin.subgraph.removed", OWN), ("drumlin.subgraph.removed", "cluster/main")}
