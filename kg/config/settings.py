@@ -258,6 +258,12 @@ class Settings(BaseSettings):
     readers: int | None = Field(
         None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
     )
+    domain_views: int = Field(
+        16,
+        ge=1,
+        le=1000,
+        description="Sets of domains, to which callers are limited, whose graphs are kept open at once.",
+    )
     slow_query: float = Field(1.0, gt=0, description="Seconds from which a SPARQL query is logged, by its digest.")
     series_cache_bytes: int = Field(
         512 * 1024 * 1024,
