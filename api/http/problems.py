@@ -14,6 +14,7 @@ import msgspec
 import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.routing import Match, Route
@@ -238,16 +239,19 @@ def _offers(routers: Sequence[APIRouter], request: Request) -> dict[str, str]:
     matching = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
     told = {"Allow": ", ".join(sorted({"OPTIONS"}.union(*(each.methods or () for each in matching))))}
     for method in ("PATCH", "POST"):
-        bodies = (
-            answers.BODIES.get(f"{method} {each.path_format}", ())
-            for each in matching
-            if method in (each.methods or ())
-        )
-        if taken := list(dict.fromkeys(chain.from_iterable(bodies))):
+        if taken := dict.fromkeys(chain.from_iterable(_bodies(each, method) for each in matching)):
             told[f"Accept-{method.capitalize()}"] = ", ".join(taken)
     if {"PATCH", "POST", "PUT"}.intersection(told["Allow"].split(", ")):
         told["Accept-Encoding"] = ", ".join(CODINGS)
     return told
+
+
+def _bodies(route: Route, method: str) -> Sequence[str]:
+    """Return the media types of the bodies that a route takes; FastAPI reads those of pydantic's models itself."""
+    if method not in (route.methods or ()):
+        return ()
+    reads_json = isinstance(route, APIRoute) and route.body_field is not None
+    return answers.BODIES.get(f"{method} {route.path_format}", (answers.JSON,) if reads_json else ())
 
 
 def crash_response(request: Request, error: Exception) -> Response:

@@ -105,6 +105,11 @@ def test_a_415_and_options_say_what_is_taken(http: httpx.Client, method: str, pa
         }
 
 
+def test_options_of_a_route_with_a_json_body_say_so(http: httpx.Client) -> None:
+    """What FastAPI reads is named as what routes read themselves."""
+    assert http.options("/resolve").headers["Accept-Post"] == "application/json"
+
+
 @pytest.mark.parametrize("path", ["/sparql", "/sparql/update", "/store", "/subgraphs", "/search"])
 def test_only_methods_that_are_served_are_named(http: httpx.Client, path: str) -> None:
     """TRACE is refused with the methods of the address, each of which is no 405."""
