@@ -290,8 +290,12 @@ class _Scan:
         self.ended_term = closed != "expression"
 
     def _element(self, token: Token) -> None:
-        """Count the terms in a collection: each is two triple patterns."""
-        if self.role == "list" and (token.kind in _TERMS or token.text in _VALUES):
+        """Count the terms in a collection: each is two triple patterns. So is what no path has, two terms with no sign between."""
+        is_term = token.kind in _TERMS or token.text in _VALUES
+        beside = is_term and (self.previous.kind in _TERMS or self.previous.text in (")", *_VALUES))
+        if (self.role == "list" and is_term) or (
+            self.role == "path" and (beside or (self.previous.text, token.text) == (")", "("))
+        ):
             self.patterns += 2
 
     # -- refusals -----------------------------------------------------------------------------------------------------

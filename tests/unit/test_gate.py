@@ -265,6 +265,13 @@ def test_parentheses_of_a_path_may_be_nested_like_brackets(pattern: str) -> None
     assert gate.check(f"ASK {{ {pattern.format(PATH, PATH)} }}", max_bytes=10_000).form == "ask"
 
 
+@pytest.mark.parametrize("inside", ["1 " * 60, "(1)" * 60, "(1) 2 " * 60])
+def test_what_stands_where_a_verb_does_and_is_no_path_is_counted(inside: str) -> None:
+    """Were a collection taken for a path, its terms would still count."""
+    with pytest.raises(QueryRejected, match="parts to join"):
+        gate.check(f"ASK {{ ?s ({inside}) ?o }}", max_bytes=10_000)
+
+
 def test_triple_terms_may_be_nested_like_brackets() -> None:
     """Their parentheses are no collections either."""
     term = "<< ( ?s <urn:p> " * 20 + "1" + " ) >>" * 20
