@@ -21,6 +21,7 @@ from drumlin.api.bootstrap import Services
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.exchange import Exchange
 from drumlin.api.edge.heartbeat import HeartbeatEndpoint
+from drumlin.api.edge.leader import LeaderEndpoint
 from drumlin.api.edge.request_guard import PUBLIC, RequestGuard
 from drumlin.api.edge.slow_clients import SlowClientGuard
 from drumlin.api.edge.subgraph import SubgraphEndpoint
@@ -89,6 +90,7 @@ class EdgeApplication:
         self._alive = Whole(msgspec.json.encode(operations.alive(parts.settings)), media_type="application/json")
         self._subgraph = SubgraphEndpoint(parts)
         self._heartbeat = HeartbeatEndpoint(parts.agents.heartbeats, app)
+        self._leader = LeaderEndpoint(parts)
         self._signed = parts.settings.takes_signed_tokens
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
@@ -251,6 +253,8 @@ class EdgeApplication:
         ):
             exchange.route = path
             return view.sparql
+        if self._leader.takes(exchange):
+            return self._leader
         if not query and self._heartbeat.takes(exchange):
             return self._heartbeat
         is_plain = path.startswith("/subgraph/") and not query and method in self._subgraph.methods

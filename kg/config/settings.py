@@ -150,6 +150,14 @@ class ElectionSettings(BaseModel):
     seconds: int = Field(
         8, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
     )
+    identity: str | None = Field(
+        None, pattern=r"^[^\s_{}]{1,200}$", description="Name of this process in the Lease [its host name]."
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^https?://.*\{host\}",
+        description="Address at which a process is reached, `{host}` being its name in the Lease: what agents send goes on to the leader.",
+    )
 
 
 class Settings(BaseSettings):
