@@ -28,7 +28,7 @@ from drumlin.api.access import tokens
 from drumlin.api.access.tokens import TokenFile
 from drumlin.api.cli.logs import configure_logging
 from drumlin.api.http.tcp_info import cannot_listen
-from drumlin.kg.config.settings import Settings, TlsSettings
+from drumlin.kg.config.settings import Settings, CertificateSettings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable, WrongUsage
 from drumlin.kg.processes import give_memory_back, limit_arenas
 
@@ -183,7 +183,7 @@ def serve(
             raise each.refused
 
 
-def _check_certificate(tls: TlsSettings) -> None:
+def _check_certificate(tls: CertificateSettings) -> None:
     """Raise ``InvalidSettings`` for a certificate that cannot be served."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")

@@ -160,7 +160,7 @@ class ElectionSettings(BaseModel):
     )
 
 
-class TlsSettings(BaseModel):
+class CertificateSettings(BaseModel):
     """The certificate that the service itself shows; where an ingress or a proxy does, nobody needs it."""
 
     model_config = _FROZEN
@@ -274,7 +274,7 @@ class Settings(BaseSettings):
     readers: int | None = Field(
         None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
     )
-    tls: TlsSettings | None = Field(
+    tls: CertificateSettings | None = Field(
         None, description="Serve https with this certificate, a table `[tls]` [http] (docs/access.md)."
     )
     domain_views: int = Field(
