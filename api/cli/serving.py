@@ -28,7 +28,7 @@ from drumlin.api.access import tokens
 from drumlin.api.access.tokens import TokenFile
 from drumlin.api.cli.logs import configure_logging
 from drumlin.api.http.tcp_info import cannot_listen
-from drumlin.kg.config.settings import Settings, CertificateSettings
+from drumlin.kg.config.settings import CertificateSettings, Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable, WrongUsage
 from drumlin.kg.processes import give_memory_back, limit_arenas
 
