@@ -148,6 +148,7 @@ def test_a_replica_is_what_the_writer_is(
 
 def test_a_runaway_is_stopped_at_its_deadline_and_the_next_query_runs(served: Served) -> None:
     """The query, which would never end, fails as timed out; another one is answered meanwhile and afterwards."""
+    assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10  # a reader is open
     with pytest.raises(QueryRejected, match="deadline") as caught:
         served.store.answer(RUNAWAY, media_type=JSON, timeout=0.3)
     assert caught.value.reason == "timeout"
