@@ -17,7 +17,7 @@ from drumlin.api.http.problems import NotAcceptable
 from drumlin.api.http.streaming import BodyStream
 from drumlin.kg.graphs.foreign import RewrittenQuery
 from drumlin.kg.sparql import gate, protocol
-from drumlin.kg.sparql.absent_terms import AbsentTerm, absent_terms
+from drumlin.kg.sparql.absent_terms import AbsentTerm, UnkeptLabel, absent_terms, asked_labels, unkept_labels
 from drumlin.kg.sparql.dataset import Dataset
 from drumlin.kg.sparql.results import Solutions, read_solutions
 from drumlin.kg.store.protocol import Answer
@@ -146,17 +146,17 @@ _ANYWHERE = (
 )
 
 
-def absent_from(service: Services, query: str) -> tuple[AbsentTerm, ...]:
-    """Return the terms of a query that occur nowhere in the store."""
+def absent_from(service: Services, query: str) -> tuple[AbsentTerm | UnkeptLabel, ...]:
+    """Return what of a query is nowhere in the store: its terms, and labels that are not kept."""
 
     def occurs(iri: str) -> bool:
         return any(service.store.look_up(each, {"term": iri}) for each in _ANYWHERE)
 
-    return tuple(absent_terms(query, occurs))
+    return *absent_terms(query, occurs), *unkept_labels(asked_labels(query), service.settings.keeps_label)
 
 
 def explained(service: Services, query: ParsedQuery) -> Response | None:
-    """Return the answer to a SELECT in JSON that finds nothing, with the terms that occur nowhere as ``warnings``; else None."""
+    """Return the answer to a SELECT in JSON that finds nothing, with what is nowhere in the store as ``warnings``; else None."""
     if query.media_type != SOLUTIONS["json"]:
         return None
     with chunks(service, query) as (pieces, generation):
@@ -168,8 +168,11 @@ def explained(service: Services, query: ParsedQuery) -> Response | None:
     body = msgspec.json.decode(found)
     if body.get("results", {}).get("bindings") != []:
         return None
-    body["warnings"] = [
-        {"term": each.written, "iri": each.iri, "suggestion": each.suggestion, "detail": each.detail}
-        for each in absent_from(service, query.text)
-    ]
+    body["warnings"] = [_warning(each) for each in absent_from(service, query.text)]
     return Response(msgspec.json.encode(body), media_type=query.media_type, headers=headers_of(generation))
+
+
+def _warning(found: AbsentTerm | UnkeptLabel) -> dict[str, str | None]:
+    if isinstance(found, UnkeptLabel):
+        return {"term": found.written, "label": found.key, "detail": found.detail}
+    return {"term": found.written, "iri": found.iri, "suggestion": found.suggestion, "detail": found.detail}

@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from drumlin.kg import errors
+from drumlin.kg.config.explaining import explained, place
 from drumlin.kg.errors import DrumlinError
 
 log = structlog.get_logger()
@@ -251,7 +252,7 @@ def crash_response(request: Request, error: Exception) -> Response:
 def parameters_response(request: Request, error: RequestValidationError) -> Response:
     """Answer a request whose parameters are not of their types, each with what is wrong with it."""
     found = [
-        {"name": ".".join(str(part) for part in each["loc"]), "reason": each["msg"]}
+        {"name": ".".join(place(each)), "reason": explained(each)}
         for each in error.errors()[:_MAX_PARAMETERS]
     ]
     body = {

@@ -25,7 +25,7 @@ async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.
 
     Without a query, a GET that accepts RDF gets the service description. With ``explain=true`` a SELECT in JSON that finds nothing has
-    ``warnings``: the terms of the query that occur nowhere in the graph, each with what may have been meant.
+    ``warnings``: the terms of the query that occur nowhere in the graph, each with what may have been meant, and labels that are not kept.
     """
     if description.wanted(request):
         return await service.bulkheads.queries.run(lambda: description.describe(request, service))

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from drumlin.exporters.agents.registration import KINDS, AgentRegistration, EntityRegistration
-from drumlin.exporters.pipeline.context import kept
 from drumlin.exporters.protocol import without_nulls
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidDocument
@@ -114,7 +113,7 @@ def _entity(
     iri, scope = around.entity(said), _SCOPES[said.type]
     place = Place((around.site,), around.settings.domain.id)
     subject = Subject(iri, scope, around.site, said.namespace, said.type, said.name, place=place)
-    labels = [f"{key}={value}" for key, value in said.labels.items() if kept(key, around.settings.labels)]
+    labels = [f"{key}={value}" for key, value in said.labels.items() if around.settings.keeps_label(key)]
     document: dict[str, Any] = {
         "id": iri,
         "type": said.type,

@@ -19,6 +19,7 @@ from drumlin.exporters.kubernetes.kinds import KINDS, OPTIONAL
 from drumlin.exporters.protocol import Kind
 from drumlin.kg.config.custom_resources import ExtensionSettings, ResourceSettings
 from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.explaining import explained, place
 from drumlin.kg.errors import InvalidSettings
 
 SHIPPED = {
@@ -59,8 +60,7 @@ def _mapping(name: str) -> _Mapping:
         return _Mapping.model_validate(tomllib.loads(_text(name)))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidSettings(f"mapping {name}: {where}: {first['msg']}") from error
+        raise InvalidSettings(f"mapping {name}: {'.'.join(place(first))}: {explained(first)}") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         known = ", ".join(SHIPPED)
         raise InvalidSettings(f"mapping {name}: {error}", hint=f"name a TOML file, or one of {known}") from error

@@ -162,7 +162,7 @@ class RenderContext:
 
     def labels(self, labels: Mapping[str, str] | None) -> list[str]:
         """Return the labels that the settings keep, as ``key=value``."""
-        return [f"{key}={value}" for key, value in (labels or {}).items() if kept(key, self.around.settings.labels)]
+        return [f"{key}={value}" for key, value in (labels or {}).items() if self.around.settings.keeps_label(key)]
 
     def telemetry(
         self, subject: Subject, scrapers: Container[str] = (), only: Callable[[Datasource], bool] | None = None
@@ -194,11 +194,6 @@ def _holds(rule: DatasourceSettings | None, datasource: str, subject: Subject, s
     if rule.metrics == "scraped" and datasource not in scrapers:
         return False
     return not rule.namespaces or any(fnmatchcase(subject.namespace, each) for each in rule.namespaces)
-
-
-def kept(key: str, allowed: Sequence[str]) -> bool:
-    """Return whether a label is on the allow-list: by its key, or by a prefix that ends in ``*``."""
-    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in allowed)
 
 
 def domain_topic(namespace: str) -> Topic:

@@ -91,7 +91,7 @@ class Client(Blocking, _ClientOperations):
     """A connection to a service at ``url``; use it as a context manager. Threads may share one.
 
     ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s at most; what is known to take long has a bound
-    of its own). A request is repeated up to ``retries`` times, after what the service's ``Retry-After`` says (30 s at most), else after
+    of its own, unless ``limit`` sets one for all requests). A request is repeated up to ``retries`` times, after what the service's ``Retry-After`` says (30 s at most), else after
     0.2 s and twice as long each time: when the service was not reached or says 429, and, where that is safe, when it says 503 or the
     connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file`` a file with one, which is read for each
     request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is taken.
@@ -109,9 +109,10 @@ class Client(Blocking, _ClientOperations):
         token_file: Path | None = None,
         timeout: float = 60.0,
         retries: int = 2,
+        limit: float | None = None,
     ) -> None:
         wire = BlockingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries))
+        super().__init__(ClientTransport(wire, retries, limit))
 
     def __enter__(self) -> Self:
         return self
@@ -178,9 +179,10 @@ class AsyncClient(Awaiting, _ClientOperations):
         token_file: Path | None = None,
         timeout: float = 60.0,
         retries: int = 2,
+        limit: float | None = None,
     ) -> None:
         wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries))
+        super().__init__(ClientTransport(wire, retries, limit))
 
     async def __aenter__(self) -> Self:
         return self

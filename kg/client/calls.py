@@ -211,10 +211,12 @@ def sparql(
     return Call("POST", "/sparql", _answer, params=params, headers=headers, content=encoded(query))
 
 
-def sparql_text(query: str, media_type: str) -> Call[bytes]:
+def sparql_text(query: str, media_type: str, *, seconds: float | None = None) -> Call[bytes]:
     """Run a query and return the result as it was written."""
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": media_type}
-    return Call("POST", "/sparql", lambda response: response.content, headers=headers, content=encoded(query))
+    params = {} if seconds is None else {"timeout": seconds}
+    content = encoded(query)
+    return Call("POST", "/sparql", lambda response: response.content, params=params, headers=headers, content=content)
 
 
 def _answer(response: httpx.Response) -> Any:
@@ -255,7 +257,7 @@ def queries() -> Call[list[dict[str, Any]]]:
 def query(name: str, values: Mapping[str, Any]) -> Call[Rows]:
     """Ask a saved query; a value is sent as text (``True`` as true, a time as RFC 3339)."""
     headers = {"Accept": "application/sparql-results+json"}
-    params = {key: _sent(value) for key, value in values.items()}
+    params = {"explain": "true", **{key: _sent(value) for key, value in values.items()}}
     return Call(
         "GET",
         f"/queries/{in_path(name)}",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from drumlin.kg.client import calls
+from drumlin.kg.client import calls, similar
 from drumlin.kg.client.calls import Call
 from drumlin.kg.client.endpoint import composed, operation
 from drumlin.kg.client.problems import error_of
@@ -196,6 +196,11 @@ class QueryOperations:
     ready = operation(calls.ready)
     about = operation(calls.about)
     apply = operation(_apply)
+
+    @composed
+    async def similar(self, /, id: str, *, limit: int = 3) -> list[str]:
+        """Return the short ids of entities that may have been meant by an id that there is not, the nearest first."""
+        return await similar.similar(self._carrier, id, limit)
 
     @composed
     async def history(

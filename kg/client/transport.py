@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import httpx
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 _LONGEST_PAUSE = 30.0  # seconds between two tries, whatever Retry-After says
 CONNECT_SECONDS = 5.0
+_ENDED = re.compile("disconnected|closed connection|connection closed", re.IGNORECASE)  # what httpx's two parsers say
 
 
 class CarryMode(Protocol):
@@ -209,11 +212,15 @@ def time_out(seconds: float) -> httpx.Timeout:
 
 
 class ClientTransport:
-    """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help."""
+    """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help.
 
-    def __init__(self, wire: Wire, retries: int) -> None:
+    ``limit``: seconds of silence within a request, whatever its call says; None: as the call or the wire says.
+    """
+
+    def __init__(self, wire: Wire, retries: int, limit: float | None = None) -> None:
         self._wire = wire
         self._retries = retries
+        self._limit = limit
         self.pause = wire.pause
         self.aside = wire.aside
         self.close = wire.close
@@ -252,6 +259,7 @@ class ClientTransport:
             await self._wire.leave(response)
 
     async def _answer(self, call: Call[Any], retries: int, *, whole: bool) -> httpx.Response:
+        call = call if self._limit is None else replace(call, seconds=self._limit)
         attempt = 0
         while True:
             try:
@@ -283,17 +291,23 @@ class ClientTransport:
     def _unanswered(self, call: Call[Any], error: httpx.RequestError) -> SourceUnavailable:
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
             seconds = error.request.extensions["timeout"]["read"]
-            text, hint, _ = Reason(
-                f"nothing came for {seconds:g} s", "it is busy; what takes long needs a longer timeout"
-            )
+            text = f"nothing came for {seconds:g} s, which is the time limit"
+            hint = "it is busy, or this takes long: give it a longer timeout (drumlin … --timeout SECONDS)"
         else:
-            text, hint, _ = reason_of(error) or Reason(
-                str(error) or type(error).__name__, "check that it is a Drumlin service"
-            )
+            text, hint, _ = reason_of(error) or _unexplained(error)
         hint += "; start one with: drumlin serve" if text == REFUSED.text else ""
         return SourceUnavailable(
             f"no answer from the service at {self.url} to {call.method} {call.path}: {text}", hint=hint
         )
+
+
+def _unexplained(error: httpx.RequestError) -> Reason:
+    """Return why there is no answer, where none of the standard library's errors says it: the connection ended, or no HTTP came."""
+    if isinstance(error, httpx.RemoteProtocolError) and _ENDED.search(str(error)):
+        return Reason(
+            "the connection ended before the answer did", "ask again; a proxy in between may have a time limit of its own"
+        )
+    return Reason(str(error) or type(error).__name__, "check that it is a Drumlin service")
 
 
 def _is_busy(call: Call[Any], status: int) -> bool:
