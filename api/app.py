@@ -24,11 +24,13 @@ from drumlin.api.http.bulkheads import Bulkhead, Bulkheads, confine
 from drumlin.api.http.hosts import Hosts
 from drumlin.api.http.owners import users_only
 from drumlin.api.http.strict_parameters import known_only
+from drumlin.api.mcp.http import AgentEndpoint
 from drumlin.api.metrics import Metrics
 from drumlin.api.pages.series import SharedSeries
 from drumlin.api.routes import (
     admin,
     agents,
+    agents_mcp,
     alerts,
     audit,
     compare,
@@ -128,7 +130,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     )
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
-    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy))]
+    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy, agents_mcp))]
     # An issuer adds parameters of its own to the address that it sends a browser back to.
     others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]
@@ -142,7 +144,9 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
     access = AccessGuard(authenticator, app.state.sessions, parts.store, parts.audit)
-    return EdgeApplication(app, parts, guard, access, app.state.metrics)
+    service = EdgeApplication(app, parts, guard, access, app.state.metrics)
+    app.state.mcp = AgentEndpoint(service)
+    return service
 
 
 def _confine(routers: Sequence[APIRouter]) -> None:

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from drumlin.api.cli.options import Entities, Url, connect, id_option
+from drumlin.api.cli.options import Entities, Url, connect, id_option, time_limit
 
 _COLUMNS = ("guid", "name", "platform", "origin", "tags", "parent", "silent", "lastSeen")
 _WIDE = (*_COLUMNS, "interval", "version", "id")
+_MANAGED = ("id", "type", "name", "namespace", "phase")
 
 
 def agents(
@@ -40,11 +41,10 @@ def agents(
     with connect(url) as client:
         if guid is not None:
             found = client.agent(guid)
-            columns = ("id", "type", "name", "namespace", "phase")
             if form in STRUCTURED:
                 emit_value(found, form)
             else:
-                emit_rows(columns, [[each.get(name) for name in columns] for each in found["entities"]], form)
+                emit_rows(_MANAGED, [[each.get(name) for name in _MANAGED] for each in found["entities"]], form)
             return
         after = None
         while True:
@@ -59,6 +59,18 @@ def agents(
     columns = _WIDE if form is Output.wide else _COLUMNS
     rows = [{**each, "tags": " ".join(each["tags"]), "silent": "yes" if each["silent"] else ""} for each in items]
     emit_rows(columns, [[each.get(name) for name in columns] for each in rows], form, name="guid")
+
+
+def mcp(url: Url = None) -> None:
+    """Serve the graph to an agent over stdin and stdout (Model Context Protocol); it asks the service, and only reads (docs/mcp.md).
+
+    **Example**: `drumlin mcp --url https://drumlin.example --token-file reader.token`
+    """
+    from drumlin.api.cli.logs import configure_logging
+    from drumlin.api.mcp import stdio
+
+    configure_logging()
+    stdio.serve(url, time_limit())
 
 
 def agent(

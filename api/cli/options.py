@@ -122,7 +122,9 @@ TokenFile = Annotated[
 TimeOut = Annotated[
     float | None,
     typer.Option(
-        help="Seconds to wait for the service [default: 60, and 900 for what takes long].", min=0.001, show_default=False
+        help="Seconds to wait for the service [default: 60, and 900 for what takes long].",
+        min=0.001,
+        show_default=False,
     ),
 ]
 

@@ -26,7 +26,19 @@ if TYPE_CHECKING:
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """What moves a terminal's cursor, begins an escape sequence (ESC, CSI, OSC), or turns the direction of text; not tab and line feed."""
 _ESCAPED, _PLAIN = "drumlin-escaped", "drumlin-plain"
-_ASCII = {"…": "...", "·": "-", "→": "->", "×": "x", "–": "-", "—": "-", "≥": ">=", "≤": "<=", "’": "'", "“": '"', "”": '"'}
+_ASCII = {
+    "…": "...",
+    "·": "-",
+    "→": "->",
+    "×": "x",
+    "–": "-",
+    "—": "-",
+    "≥": ">=",
+    "≤": "<=",
+    "’": "'",
+    "“": '"',
+    "”": '"',
+}
 """What our own messages have beyond ASCII, and what stands for it there."""
 _TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 

@@ -146,7 +146,9 @@ def query(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="Name of a saved query; without one they are listed.", autocompletion=completion.queries, show_default=False
+            help="Name of a saved query; without one they are listed.",
+            autocompletion=completion.queries,
+            show_default=False,
         ),
     ] = None,
     param: Annotated[
@@ -170,7 +172,9 @@ def query(
     if len(values) < len(given):
         raise typer.BadParameter("a parameter is given twice", param_hint="--param")
     if form is Output.name and name is not None:
-        raise typer.BadParameter("name is for the list of queries; take csv or json for the rows of one", param_hint="--output")
+        raise typer.BadParameter(
+            "name is for the list of queries; take csv or json for the rows of one", param_hint="--output"
+        )
     with connect(url) as client:
         if name is None:
             listed = client.queries()

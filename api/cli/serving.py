@@ -37,7 +37,9 @@ from drumlin.kg.processes import give_memory_back, limit_arenas
 log = structlog.get_logger()
 
 LOOPBACK = ("localhost",)
-_LABEL_KEY = re.compile(r"\s*!?\s*([A-Za-z0-9][A-Za-z0-9._/-]*)")  # at the beginning of a requirement: team=shop, !tier, tier in (a)
+_LABEL_KEY = re.compile(
+    r"\s*!?\s*([A-Za-z0-9][A-Za-z0-9._/-]*)"
+)  # at the beginning of a requirement: team=shop, !tier, tier in (a)
 _AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
 _GIVING_BACK = 20.0

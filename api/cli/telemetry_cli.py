@@ -142,9 +142,7 @@ def values(
         list[str],
         typer.Argument(help="Names of metrics: cpu_usage mem_usage …", autocompletion=completion.metrics),
     ],
-    entity: Annotated[
-        list[str] | None, id_option("--entity", "-e", help="Short id or IRI; may be repeated.")
-    ] = None,
+    entity: Annotated[list[str] | None, id_option("--entity", "-e", help="Short id or IRI; may be repeated.")] = None,
     type: Annotated[
         list[str] | None, typer.Option(help="Class: Node, Deployment, Workload …", show_default=False)
     ] = None,

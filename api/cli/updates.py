@@ -19,4 +19,3 @@ def update(
     """
     with connect(url, grace=GRACE) as client:
         print(client.update(text_of(file), seconds=time_limit()))
-

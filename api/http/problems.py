@@ -251,10 +251,7 @@ def crash_response(request: Request, error: Exception) -> Response:
 
 def parameters_response(request: Request, error: RequestValidationError) -> Response:
     """Answer a request whose parameters are not of their types, each with what is wrong with it."""
-    found = [
-        {"name": ".".join(place(each)), "reason": explained(each)}
-        for each in error.errors()[:_MAX_PARAMETERS]
-    ]
+    found = [{"name": ".".join(place(each)), "reason": explained(each)} for each in error.errors()[:_MAX_PARAMETERS]]
     body = {
         "type": PROBLEM_BASE + "invalid-parameter",
         "title": "Invalid parameter",

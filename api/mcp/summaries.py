@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from drumlin.kg.client.entities import metrics_of
+from drumlin.kg.rdf.syntax import terms
+from drumlin.ontology.vocabulary import NAMESPACE
 
 if TYPE_CHECKING:
     from drumlin.kg.client.series import Series
@@ -17,9 +20,11 @@ Fact = tuple[str, Any]
 
 
 def facts(document: Mapping[str, Any]) -> Iterator[Fact]:
-    """Yield the properties of an entity's document, each value a fact; of its telemetry the metrics with their units, of its runs the last."""
+    """Yield the properties of an entity's document, each value a fact; of its telemetry the metrics, of its runs the last."""
     root = f"{document['id'].partition('/id/')[0]}/id/"
-    yield from _facts({key: value for key, value in document.items() if key not in ("@context", "telemetry", "runs")}, root)
+    yield from _facts(
+        {key: value for key, value in document.items() if key not in ("@context", "telemetry", "runs")}, root
+    )
     for name, metric in sorted(metrics_of(document).items()):
         yield "metric", f"{name} ({metric.unit}) in {', '.join(sorted(metric.queries))}"
     for telemetry in document.get("telemetry", ()):
@@ -46,7 +51,7 @@ def _facts(document: Mapping[str, Any], root: str, prefix: str = "") -> Iterator
 def links(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
     """Yield the links between the first document and the others: direction, relation, the other's id and class."""
     first, *others = documents
-    types = {each["id"]: str(each.get("type", "")) for each in others}
+    types = {each["id"]: str(each.get("type", "")) for each in others if each.get("type") != "MetricTemplate"}
     root = f"{first['id'].partition('/id/')[0]}/id/"
     for relation, target in _references(first):
         if target in types:
@@ -54,7 +59,26 @@ def links(documents: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, st
     for each in others:
         for relation, target in _references(each):
             if target == first["id"]:
-                yield "from", relation, each["id"].removeprefix(root), types[each["id"]]
+                yield "from", relation, each["id"].removeprefix(root), types.get(each["id"], "")
+
+
+def short(value: Any) -> Any:
+    """Write an IRI as queries and tools name it: a short id, a term of the ontology; a time as RFC 3339 has it."""
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        return (
+            f":{value.removeprefix(NAMESPACE)}" if value.startswith(NAMESPACE) else value.partition("/id/")[2] or value
+        )
+    return value
+
+
+def statement(line: str, *, quad: bool = False) -> tuple[Any, Any, Any]:
+    """Return a line of N-Triples, or of N-Quads without its graph (an IRI), as subject, property and value."""
+    if quad:
+        line = f"{line[: line.rindex(' <')]} ."
+    subject, predicate, value = terms(line)
+    return short(subject.value), short(predicate.value), short(value.value) if value.kind == "iri" else value.value
 
 
 def _references(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

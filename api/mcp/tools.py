@@ -6,7 +6,8 @@ can do nothing, and sees nothing, that its caller could not do and see over REST
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -26,9 +27,15 @@ _LOG_LINES = 1000
 _QUERY_SECONDS = 20.0
 _LONG_LINE, _LONG_QUERY = 500, 3000
 
-_ID = ToolArgument("id", "Id of the entity: cluster/namespace/kind/name, such as prod/payments/deployment/checkout.", required=True)
-_METRIC = ToolArgument("metric", "Name of a metric, such as cpu_usage or mem_usage; describe lists those of an entity.", required=True)
-_CURSOR = ToolArgument("cursor", "Where the last answer ended, as it says; the other arguments stay the same.", default="")
+_ID = ToolArgument(
+    "id", "Id of the entity: cluster/namespace/kind/name, such as prod/payments/deployment/checkout.", required=True
+)
+_METRIC = ToolArgument(
+    "metric", "Name of a metric, such as cpu_usage or mem_usage; describe lists those of an entity.", required=True
+)
+_CURSOR = ToolArgument(
+    "cursor", "Where the last answer ended, as it says; the other arguments stay the same.", default=""
+)
 _UNIT = ToolArgument("unit", "Unit to convert to: MB, GiB, %, kWh, cores …", default="")
 _WINDOW = (
     ToolArgument("last", "Length of the window up to now: 15m, 6h, 7d.", default=""),
@@ -36,7 +43,9 @@ _WINDOW = (
     ToolArgument("end", "End of the window, RFC 3339; now when it is left out.", default=""),
 )
 _FILTERS = (
-    ToolArgument("type", "Only a class or kind: Deployment, Pod, Node …; Workload stands for all workloads.", default=""),
+    ToolArgument(
+        "type", "Only a class or kind: Deployment, Pod, Node …; Workload stands for all workloads.", default=""
+    ),
     ToolArgument("namespace", "Only a namespace.", default=""),
     ToolArgument("cluster", "Only a cluster.", default=""),
 )
@@ -67,7 +76,11 @@ async def _search(client: AsyncClient, given: Given, cursor: AnswerCursor) -> Ta
 
 def _filters(given: Given) -> dict[str, str]:
     kind = kind_named(given["type"]) if given["type"] else None
-    return {"type": kind.entity if kind else given["type"], "namespace": given["namespace"], "cluster": given["cluster"]}
+    return {
+        "type": kind.entity if kind else given["type"],
+        "namespace": given["namespace"],
+        "cluster": given["cluster"],
+    }
 
 
 def _said(given: Given) -> dict[str, Any]:
@@ -86,16 +99,18 @@ async def _neighbours(client: AsyncClient, given: Given, _: AnswerCursor) -> Tab
         rows = list(summaries.links(documents))
         return Table(f"{len(documents) - 1:,} neighbours", ("direction", "relation", "id", "type"), rows)
     found = await client.reach(id, edges=given["relations"], depth=given["depth"])
-    rows = [[each["from"], each["term"], each["to"]] for each in found["edges"]]
+    reached = [[each["from"], each["term"], each["to"]] for each in found["edges"]]
     notes = [f"{found['left_out']:,} more neighbours are left out"] if found.get("left_out") else []
-    return Table(f"{len(found['nodes']):,} entities reached", ("from", "relation", "to"), rows, notes=notes)
+    return Table(f"{len(found['nodes']):,} entities reached", ("from", "relation", "to"), reached, notes=notes)
 
 
 async def _what_changed(client: AsyncClient, given: Given, cursor: AnswerCursor) -> Table:
     if given["id"]:
         return await _difference(client, given)
     since = _since(given["since"])
-    found = await client.search("", limit=_HITS, cursor=cursor.page, sort="-changed", tombstones="true", **_said(_filters(given)))
+    found = await client.search(
+        "", limit=_HITS, cursor=cursor.page, sort="-changed", tombstones="true", **_said(_filters(given))
+    )
     newer = [each for each in found["items"] if parse_moment(each["changed"]) >= since]
     rows = [[each["changed"][:19], each["id"], each["type"], _state(each), each["owner"]] for each in newer]
     follow = (found.get("next") or "") if len(newer) == len(found["items"]) else ""
@@ -117,34 +132,33 @@ def _since(text: str) -> datetime:
 async def _difference(client: AsyncClient, given: Given) -> Table:
     subgraph = client.subgraph(spelled(given["id"]))
     found = await subgraph.compare(_since(given["since"]) if given["since"] else None)
-    rows = [(mark, line) for mark, name in (("-", "removed"), ("+", "added")) for line in found[name]]
+    rows = [
+        (mark, *summaries.statement(line, quad=True))
+        for mark, name in (("-", "removed"), ("+", "added"))
+        for line in found[name]
+    ]
     title = f"generations {found['from']} to {found['to']}: {len(rows):,} statements differ"
-    return Table(title, ("change", "statement"), rows, longest=_LONG_LINE)
+    return Table(title, ("change", "subject", "property", "value"), rows)
 
 
 async def _why_failing(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:
     id = spelled(given["id"])
-    try:
+    with suppress(ResourceGone):  # why it failed is known afterwards, too
         await client.subgraph(id).get()  # what never was there is an error, and no good news
-    except ResourceGone:
-        pass  # why it failed is known afterwards, too
     answer = await client.query("why-failing", entity=id)
-    rows = [[_short(each[name]) for name in answer.columns] for each in answer]
+    rows = [[summaries.short(each[name]) for name in answer.columns] for each in answer]
     notes = []
     try:
         firing = (await client.alerts(id))["items"]
         rows += [["alert", each["alert"], each["state"], each["severity"], each["since"]] for each in firing]
     except DrumlinError as error:
         notes.append(f"alerts are not known: {error}")
-    title = "what befell it and its pods, what lasts first; alerts at the end" if rows else "nothing is known to have befallen it"
+    title = (
+        "what befell it and its pods, what lasts first; alerts at the end"
+        if rows
+        else "nothing is known to have befallen it"
+    )
     return Table(title, answer.columns, rows, notes=notes)
-
-
-def _short(value: Any) -> Any:
-    """Write an IRI of the service's own as its short id."""
-    if isinstance(value, str) and value.startswith(("http://", "https://")):
-        return value.partition("/id/")[2] or value
-    return value
 
 
 # -- queries ----------------------------------------------------------------------------------------------------------------
@@ -153,10 +167,17 @@ def _short(value: Any) -> Any:
 async def _saved_query(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:
     known = {each["name"]: each for each in await client.queries()}
     if not given["name"]:
-        rows = [[name, each["title"], " ".join(p["name"] for p in each["parameters"])] for name, each in known.items()]
-        return Table("saved queries: call again with a name and its parameters", ("name", "answers", "parameters"), rows)
+        rows = [
+            [name, each["title"], " ".join(p["name"] for p in each["parameters"]) or None]
+            for name, each in known.items()
+        ]
+        return Table(
+            "saved queries: call again with a name and its parameters", ("name", "answers", "parameters"), rows
+        )
     ids = {each["name"] for each in known.get(given["name"], {}).get("parameters", ()) if each["type"] == "id"}
-    values = {name: spelled(str(value)) if name in ids else value for name, value in (given["parameters"] or {}).items()}
+    values = {
+        name: spelled(str(value)) if name in ids else value for name, value in (given["parameters"] or {}).items()
+    }
     return _rows(await client.query(given["name"], **values))
 
 
@@ -166,12 +187,12 @@ async def _sparql(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:
         return _rows(answer)
     if isinstance(answer, bool):
         return Table(f"the answer is {str(answer).lower()}", (), ())
-    lines = [[each] for each in str(answer).splitlines() if each]
-    return Table(f"a graph of {len(lines):,} statements", ("statement",), lines, longest=_LONG_LINE)
+    rows = [summaries.statement(each) for each in str(answer).splitlines() if each]
+    return Table(f"a graph of {len(rows):,} statements", ("subject", "property", "value"), rows)
 
 
 def _rows(answer: Rows) -> Table:
-    rows = [[_short(each[name]) for name in answer.columns] for each in answer]
+    rows = [[summaries.short(each[name]) for name in answer.columns] for each in answer]
     return Table(f"{len(rows):,} rows" if rows else "no row", answer.columns, rows, notes=answer.warnings)
 
 
@@ -184,7 +205,13 @@ async def _resolve(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:
     kept = ("metric", "unit", "datasource", "endpoint", "query", "start", "end", "step", "selector")
     rows = [(name, found[name]) for name in kept if found.get(name) is not None]
     notes = list(found.get("warnings", ()))
-    return Table("where the values are, and the query that returns them", ("what", "value"), rows, notes=notes, longest=_LONG_QUERY)
+    return Table(
+        "where the values are, and the query that returns them",
+        ("what", "value"),
+        rows,
+        notes=notes,
+        longest=_LONG_QUERY,
+    )
 
 
 def _window(given: Given, last: str) -> dict[str, str]:
@@ -201,7 +228,9 @@ async def _series_summary(client: AsyncClient, given: Given, _: AnswerCursor) ->
 
 
 async def _logs(client: AsyncClient, given: Given, cursor: AnswerCursor) -> Table:
-    end = cursor.page or given["end"] or datetime.now(UTC).isoformat().replace("+00:00", "Z")  # so that pages fit together
+    end = (
+        cursor.page or given["end"] or datetime.now(UTC).isoformat().replace("+00:00", "Z")
+    )  # so that pages fit together
     window = _said({**_window(given, "1h"), "end": end, "filter": given["containing"]})
     lines = await client.logs(spelled(given["id"]), limit=_LOG_LINES, **window)
     rows = [[each["time"][:23], each["labels"].get("pod"), each["line"]] for each in lines]
@@ -215,7 +244,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         "search",
         "Search entities",
-        "Find clusters, nodes, namespaces, workloads, pods, services, data … by words of their names, labels, images and ids, or by filters.",
+        "Find clusters, nodes, workloads, pods, services, data … by words of their names, labels, images and ids, or by filters.",
         (
             ToolArgument("text", "Words, or beginnings of them; none finds all that the filters leave.", default=""),
             *_FILTERS,
@@ -225,14 +254,24 @@ TOOLS: tuple[AgentTool, ...] = (
         ),
         _search,
     ),
-    AgentTool("describe", "Describe an entity", "Return what the graph says of an entity, its metrics and log streams among it.", (_ID, _CURSOR), _describe),
+    AgentTool(
+        "describe",
+        "Describe an entity",
+        "Return what the graph says of an entity, its metrics and log streams among it.",
+        (_ID, _CURSOR),
+        _describe,
+    ),
     AgentTool(
         "neighbours",
         "What is linked to an entity",
         "Return the entities that it links to and those that link to it; with relations, what is reached along them.",
         (
             _ID,
-            ToolArgument("relations", "Relations to follow, separated by commas, such as calls,^dependsOn; ^ follows one backwards.", default=""),
+            ToolArgument(
+                "relations",
+                "Relations to follow, separated by commas, such as calls,^dependsOn; ^ follows one backwards.",
+                default="",
+            ),
             ToolArgument("depth", "Links from it, at most.", "integer", 1, most=5),
             _CURSOR,
         ),
@@ -248,7 +287,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         "series_summary",
         "Summarise a metric's history",
-        "Return statistics of a metric over a window: least, mean, median, 95th percentile, most, when they were, first, last, trend, gaps.",
+        "Return statistics of a metric over a window: least, mean, median, 95th percentile, most, and when; first, last, trend, gaps.",
         (_ID, _METRIC, *_WINDOW, _UNIT),
         _series_summary,
     ),
@@ -303,7 +342,9 @@ TOOLS: tuple[AgentTool, ...] = (
 async def proposing(client: AsyncClient, given: Given, error: DrumlinError) -> DrumlinError:
     """Return an error with the ids that may have been meant, where it is about an id that is not there."""
     id = given.get("id")
-    about = isinstance(error, InvalidIdentifier) or (isinstance(error, ResourceNotFound) and str(error).startswith("there is no "))
+    about = isinstance(error, InvalidIdentifier) or (
+        isinstance(error, ResourceNotFound) and str(error).startswith("there is no ")
+    )
     if id and about and not isinstance(error, ResourceGone) and "did you mean" not in (error.hint or ""):
         try:
             near = await client.similar(spelled(id))

@@ -18,8 +18,8 @@ from drumlin.exporters.kubernetes.extensions import extended_kinds
 from drumlin.exporters.kubernetes.kinds import KINDS, OPTIONAL
 from drumlin.exporters.protocol import Kind
 from drumlin.kg.config.custom_resources import ExtensionSettings, ResourceSettings
-from drumlin.kg.config.settings import Settings
 from drumlin.kg.config.explaining import explained, place
+from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidSettings
 
 SHIPPED = {

@@ -8,7 +8,7 @@ It imports only ``kg`` and ``ontology``; errors are those of ``kg.errors``, the 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -91,10 +91,11 @@ class Client(Blocking, _ClientOperations):
     """A connection to a service at ``url``; use it as a context manager. Threads may share one.
 
     ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s at most; what is known to take long has a bound
-    of its own, unless ``limit`` sets one for all requests). A request is repeated up to ``retries`` times, after what the service's ``Retry-After`` says (30 s at most), else after
-    0.2 s and twice as long each time: when the service was not reached or says 429, and, where that is safe, when it says 503 or the
-    connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file`` a file with one, which is read for each
-    request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is taken.
+    of its own, unless ``limit`` sets one for all requests). A request is repeated up to ``retries`` times, after what the service's
+    ``Retry-After`` says (30 s at most), else after 0.2 s and twice as long each time: when the service was not reached or says 429, and,
+    where that is safe, when it says 503 or the connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file``
+    a file with one, which is read for each request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is
+    taken.
 
     Raises ``InvalidSettings`` for an invalid address. Every operation may raise ``SourceUnavailable`` (no answer: the message says
     why), ``Unauthenticated`` (401), ``Forbidden`` (403), ``StoreUnavailable`` (503) and ``Throttled`` (429); each says what it raises
@@ -183,6 +184,19 @@ class AsyncClient(Awaiting, _ClientOperations):
     ) -> None:
         wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
         super().__init__(ClientTransport(wire, retries, limit))
+
+    @classmethod
+    def within(cls, app: Any, headers: Mapping[str, str], address: str, *, limit: float) -> Self:
+        """Make a client of a service that runs in this process (ASGI), asked by the caller with these ``headers`` from ``address``.
+
+        An answer comes whole. ``limit`` is in seconds; nothing of the environment is sent.
+        """
+        client = cls.__new__(cls)
+        transport = httpx.ASGITransport(app, client=(address, 0))
+        own = {"Accept-Encoding": "identity", **headers}  # to compress for oneself costs time
+        wire = AwaitingWire(base_url=DEFAULT_URL, transport=transport, headers=own, timeout=time_out(limit))
+        Awaiting.__init__(client, ClientTransport(wire, 0, limit))
+        return client
 
     async def __aenter__(self) -> Self:
         return self

@@ -31,7 +31,7 @@ class Metric:
         return self.queries[self.preferred or min(self.queries)]
 
 
-class Metrics(dict[str, Metric]):
+class EntityMetrics(dict[str, Metric]):
     """The metrics of an entity by name; a name that it has not raises ``UnknownMetric`` with the one that may have been meant."""
 
     def __init__(self, entity: str, found: Mapping[str, Metric]) -> None:
@@ -41,7 +41,9 @@ class Metrics(dict[str, Metric]):
     def __missing__(self, name: str) -> Metric:
         near = get_close_matches(str(name)[:64], self, n=1)
         meant = f"; did you mean {near[0]!r}?" if near else ""
-        raise UnknownMetric(f"{self._entity} has no metric {name!r}{meant}", hint=f"it has {', '.join(sorted(self)) or 'none'}")
+        raise UnknownMetric(
+            f"{self._entity} has no metric {name!r}{meant}", hint=f"it has {', '.join(sorted(self)) or 'none'}"
+        )
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Metric]:

@@ -45,9 +45,7 @@ async def _listed(carrier: ClientTransport, prefix: str) -> list[str]:
 def _nearest(id: str, found: Iterable[str], limit: int) -> list[str]:
     """Return the ids whose last segment, which people remember, is near that of ``id``; among these the nearest as a whole first."""
     name = id.rpartition("/")[2]
-    rated = [
-        (_likeness(name, each.rpartition("/")[2]), _likeness(id, each), each) for each in found if each != id
-    ]
+    rated = [(_likeness(name, each.rpartition("/")[2]), _likeness(id, each), each) for each in found if each != id]
     near = sorted((-of_name, -of_all, each) for of_name, of_all, each in rated if of_name >= _NEAR)
     return [each for _, _, each in near[:limit]]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumlin.kg.client import calls, notebook
 from drumlin.kg.client.endpoint import Awaiting, Blocking, composed
-from drumlin.kg.client.entities import Identity, Metric, Metrics, metrics_of
+from drumlin.kg.client.entities import EntityMetrics, Identity, Metric, metrics_of
 from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.transport import ClientTransport, finished
 from drumlin.kg.errors import ResourceNotFound
@@ -46,7 +46,7 @@ class _Workload:
             self._document = await self._carrier.run(calls.get_subgraph(self.id))
         return self._document
 
-    async def _metrics(self) -> Metrics:
+    async def _metrics(self) -> EntityMetrics:
         """Return its metrics: what every workload has, and what its pods expose themselves."""
         if self._own is None:
             try:
@@ -54,7 +54,7 @@ class _Workload:
                 self._own = metrics_of(document)
             except ResourceNotFound:
                 self._own = {}
-        return Metrics(self.id, self._own | metrics_of(await self._loaded()))
+        return EntityMetrics(self.id, self._own | metrics_of(await self._loaded()))
 
     @composed
     async def resolve(self, /, metric: str, **window: str | None) -> Resolved:
@@ -88,7 +88,7 @@ class Workload(Blocking, _Workload):
         return finished(self._loaded())
 
     @property
-    def metrics(self) -> Metrics:
+    def metrics(self) -> EntityMetrics:
         """Its metrics by name, each with unit and query; those that its pods expose themselves too (fetched once)."""
         return finished(self._metrics())
 
@@ -104,6 +104,6 @@ class AsyncWorkload(Awaiting, _Workload):
         """Return the whole graph as a nested JSON-LD document (fetched once); see ``Workload.document``."""
         return await self._loaded()
 
-    async def metrics(self) -> Metrics:
+    async def metrics(self) -> EntityMetrics:
         """Return its metrics by name, each with unit and query; see ``Workload.metrics``."""
         return await self._metrics()

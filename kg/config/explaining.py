@@ -66,11 +66,13 @@ def explained(error: Mapping[str, Any]) -> str:
     if kind == "string_too_short" and context.get("min_length") == 1:
         return "must not be empty"
     if said := _SAID.get(kind):
-        return said.format_map(_Known(context))
-    return next((text for beginning, text in _BEGINNINGS if kind.startswith(beginning)), "has a value that does not fit")
+        return said.format_map(_ErrorContext(context))
+    return next(
+        (text for beginning, text in _BEGINNINGS if kind.startswith(beginning)), "has a value that does not fit"
+    )
 
 
-class _Known(dict[str, Any]):
+class _ErrorContext(dict[str, Any]):
     """What an error says of itself; what it does not is left out."""
 
     def __missing__(self, key: str) -> str:

@@ -1,0 +1,135 @@
+"""``/mcp``: the server of agents over HTTP (streamable HTTP, stateless, JSON), behind the same guards as every route.
+
+A tool asks this very service, over ASGI, with the credentials of the request that called it: whatever a caller may not do over REST, or not
+see, a tool does not do or show for him, and each of its requests is counted and limited as his own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from fastapi import Request
+from starlette.responses import Response
+
+from drumlin.api.http.asgi import Application, Message, Receive, Scope, Send
+from drumlin.api.http.bodies import body_of
+from drumlin.kg.client import AsyncClient
+from drumlin.kg.errors import InvalidDocument
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+MAX_BYTES = 256 * 1024
+"""Longest message of an agent, in bytes."""
+_OF_CALLER = (
+    "authorization",
+    "cookie",
+    "host",
+    "origin",
+    "sec-fetch-site",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+)
+"""Headers that say who calls, and by which name the service is reached."""
+_SECONDS = 120.0
+"""Seconds that one request of a tool may be silent."""
+
+
+class AgentEndpoint:
+    """Answers the messages of agents; ``service`` is the whole application, guards and all."""
+
+    def __init__(self, service: Application) -> None:
+        self._service = service
+        self._running: asyncio.Task[None] | None = None
+        self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
+
+    async def answer(self, request: Request) -> Response:
+        """Return what answers a request; raises ``InvalidDocument`` for what is no message, ``TooLarge``."""
+        body = await body_of(request, MAX_BYTES)
+        check_message(body)
+        manager = await self._started()
+        return _Forwarded(manager.handle_request, body)
+
+    async def _started(self) -> StreamableHTTPSessionManager:
+        """Return what speaks the protocol; the first agent waits until it is imported."""
+        if self._manager is None:
+            self._manager = asyncio.get_running_loop().create_future()
+            self._running = asyncio.create_task(self._run(self._manager))
+        return await asyncio.shield(self._manager)
+
+    async def _run(self, started: asyncio.Future[StreamableHTTPSessionManager]) -> None:
+        """Keep the SDK's tasks in a task of their own, as long as the loop runs."""
+        try:
+            manager = await asyncio.to_thread(self._made)
+            async with manager.run():
+                started.set_result(manager)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if not started.done():
+                self._manager = None
+                started.set_exception(error)
+                return
+            raise
+
+    def _made(self) -> StreamableHTTPSessionManager:
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from drumlin.api.mcp.server import server_of
+
+        checked_before = TransportSecuritySettings(
+            enable_dns_rebinding_protection=False
+        )  # by ``api.edge.request_guard``
+        return StreamableHTTPSessionManager(
+            server_of(self._client_of), json_response=True, stateless=True, security_settings=checked_before
+        )
+
+    @asynccontextmanager
+    async def _client_of(self, request: Any) -> AsyncIterator[AsyncClient]:
+        """Give the client that asks as the caller of a request."""
+        headers = {name: value for name in _OF_CALLER if (value := request.headers.get(name)) is not None}
+        address = request.client.host if request.client else ""
+        async with AsyncClient.within(self._service, headers, address, limit=_SECONDS) as client:
+            yield client
+
+
+def check_message(body: bytes) -> None:
+    """Raise ``InvalidDocument`` for what is no message of JSON-RPC 2.0 (https://www.jsonrpc.org/specification#request_object)."""
+    hint = 'a message is {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}'
+    try:
+        message = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidDocument(f"the body is not JSON: {error}", hint=hint) from error
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        raise InvalidDocument("the body is not one message of JSON-RPC 2.0", hint=hint)
+    id, method = message.get("id", 0), message.get("method", "")
+    if isinstance(id, bool) or not isinstance(id, str | int) or not isinstance(method, str):
+        raise InvalidDocument("the id of a message is a text or a whole number, its method a text", hint=hint)
+    if not isinstance(message.get("params", {}), dict):
+        raise InvalidDocument("the params of a message are an object", hint=hint)
+
+
+class _Forwarded(Response):
+    """An answer that another application gives to the request, whose body has been read."""
+
+    def __init__(self, app: Application, body: bytes) -> None:
+        super().__init__()
+        self._app, self._body = app, body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Have it answer."""
+        whole: Message | None = {"type": "http.request", "body": self._body, "more_body": False}
+
+        async def again() -> Message:
+            nonlocal whole
+            if whole is None:
+                return await receive()
+            message, whole = whole, None
+            return message
+
+        await self._app(scope, again, send)
