@@ -155,8 +155,11 @@ def absent_from(service: Services, query: str) -> tuple[AbsentTerm | UnkeptLabel
     return *absent_terms(query, occurs), *unkept_labels(asked_labels(query), service.settings.keeps_label)
 
 
-def explained(service: Services, query: ParsedQuery) -> Response | None:
-    """Return the answer to a SELECT in JSON that finds nothing, with what is nowhere in the store as ``warnings``; else None."""
+def explained(service: Services, query: ParsedQuery, given: frozenset[str] | None = None) -> Response | None:
+    """Return the answer to a SELECT in JSON that finds nothing, with what is nowhere in the store as ``warnings``; else None.
+
+    ``given``: the IRIs that alone are worth a word, where the query itself is known to be right.
+    """
     if query.media_type != SOLUTIONS["json"]:
         return None
     with chunks(service, query) as (pieces, generation):
@@ -168,7 +171,10 @@ def explained(service: Services, query: ParsedQuery) -> Response | None:
     body = msgspec.json.decode(found)
     if body.get("results", {}).get("bindings") != []:
         return None
-    body["warnings"] = [_warning(each) for each in absent_from(service, query.text)]
+    absent = absent_from(service, query.text)
+    body["warnings"] = [
+        _warning(each) for each in absent if given is None or isinstance(each, UnkeptLabel) or each.iri in given
+    ]
     return Response(msgspec.json.encode(body), media_type=query.media_type, headers=headers_of(generation))
 
 

@@ -100,6 +100,13 @@ class SavedQuery:
         terms = {name: _term(self.name, each, values.get(name, each.default), iris) for name, each in known.items()}
         return _bind(_with_fetched(self.text, self.fetches, fetched, iris), terms)
 
+    def named(self, values: Mapping[str, str], iris: Iris) -> frozenset[str]:
+        """Return the IRIs that values name; raises as ``bound`` does."""
+        given = ((each, values[each.name]) for each in self.parameters if each.name in values)
+        return frozenset(
+            _term(self.name, each, value, iris)[1:-1] for each, value in given if each.type in ("id", "concept")
+        )
+
 
 # -- values → terms ---------------------------------------------------------------------------------------------------------
 

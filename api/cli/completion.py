@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from drumlin.kg.errors import DrumlinError
-from drumlin.kg.model.kind_names import spelled
+from drumlin.kg.model.kind_names import KIND_NAMES, spelled
 
 if TYPE_CHECKING:
     from drumlin.kg.client import Client
@@ -65,6 +65,11 @@ def _metrics(client: Client, id: Any) -> list[str]:
     return own or [str(row["name"]) for row in client.sparql(_METRICS)]
 
 
+def kinds(incomplete: str) -> list[str]:
+    """Return the kinds that begin so, as kubectl lists them."""
+    return [each.plural for each in KIND_NAMES if each.plural.startswith(incomplete.lower())]
+
+
 def queries(ctx: typer.Context, incomplete: str) -> list[str]:
     """Return the names of saved queries that begin so."""
     return _begin(incomplete, _asked(ctx, lambda client: [str(each["name"]) for each in client.queries()]))
@@ -78,7 +83,8 @@ def parameters(ctx: typer.Context, incomplete: str) -> list[str]:
 
     def named(client: Client) -> list[str]:
         known = {each["name"]: each["parameters"] for each in client.queries()}
-        return [f"{each['name']}=" for each in known.get(ctx.params.get("name"), ())]
+        query = ctx.params.get("name") or next(iter(ctx.args), None)  # the latter while an option lacks its value
+        return [f"{each['name']}=" for each in known.get(query, ())]
 
     return _begin(incomplete, _asked(ctx, named))
 

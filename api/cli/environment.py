@@ -31,7 +31,8 @@ def check() -> None:
         name, nested, rest = each.upper().removeprefix(PREFIX).partition("__")
         if name in known:  # of what is nested in it the settings judge
             continue
-        if close := get_close_matches(name[:64], known, n=1, cutoff=_NEAR):
+        turned = [other for other in known if sorted(other) == sorted(name)]  # ULR: too short to be near by its order
+        if close := turned or get_close_matches(name[:64], known, n=1, cutoff=_NEAR):
             meant = f"{PREFIX}{close[0]}{nested}{rest}"
             raise InvalidSettings(f"there is no setting {each} (environment)", hint=f"did you mean {meant}?")
 

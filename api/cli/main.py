@@ -24,6 +24,7 @@ from drumlin.api.cli import (
     updates,
 )
 from drumlin.api.cli.options import Command, with_service
+from drumlin.api.cli.streams import ready_streams, visible
 from drumlin.kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable, StoreFull, WrongUsage
 
 app = typer.Typer(
@@ -38,9 +39,8 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; an error is one line on stderr and an exit code."""
-    from drumlin.api.cli.output import ready_streams
-
     ready_streams()
+    sys.argv = [_as_typed(each) for each in sys.argv]
     try:
         _run()
     except BrokenPipeError:  # `drumlin dump | head` ends quietly, but no SIGPIPE: a reader's end would be the service's
@@ -59,6 +59,14 @@ def main() -> None:
             )
         )
         sys.exit(1)
+
+
+def _as_typed(argument: str) -> str:
+    """Read an argument as UTF-8, whatever the locale; one that is not stays as it is, and is refused where it matters."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return argument
 
 
 def _give_up_output() -> None:
@@ -99,8 +107,6 @@ def _wrong_usage(error: typer.TyperException) -> WrongUsage:
 
 
 def _tell(error: DrumlinError) -> None:
-    from drumlin.api.cli.output import visible
-
     lines = [f"drumlin: {error}"]
     if isinstance(error, ShapeViolation):
         lines += [f"  also: {violation.message}" for violation in error.violations[1:]]

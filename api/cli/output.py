@@ -1,97 +1,26 @@
-"""How results leave the command line: tables for people, other forms for programs. Stdout carries results only.
-
-What is written is UTF-8; where the locale is another one, it is ASCII with escapes, which every locale has.
-"""
+"""How results leave the command line: tables for people, other forms for programs. Stdout carries results only."""
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.cells import cell_len
 from rich.console import Console
 
+from drumlin.api.cli.streams import ESCAPED, is_utf8, visible
+
 if TYPE_CHECKING:
     from drumlin.kg.store.embedded.rebuilding import Progress
 
-_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""What moves a terminal's cursor, begins an escape sequence (ESC, CSI, OSC), or turns the direction of text; not tab and line feed."""
-_ESCAPED, _PLAIN = "drumlin-escaped", "drumlin-plain"
-_ASCII = {
-    "…": "...",
-    "·": "-",
-    "→": "->",
-    "×": "x",
-    "–": "-",
-    "—": "-",
-    "≥": ">=",
-    "≤": "<=",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-}
-"""What our own messages have beyond ASCII, and what stands for it there."""
 _TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-
-def visible(text: str) -> str:
-    r"""Write control characters as ``\u001b``: names, labels and log lines come from others, and may not command a terminal.
-
-    Inside a JSON string the result means the same. ECMA-48: https://ecma-international.org/publications-and-standards/standards/ecma-48/
-    """
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
-
-
-# -- encodings --------------------------------------------------------------------------------------------------------------
-
-
-def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Write what ASCII has not as JSON does (``\u2026``), half a surrogate pair too."""
-    assert isinstance(error, UnicodeEncodeError)
-    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    pairs = (units[place : place + 2] for place in range(0, len(units), 2))
-    return "".join(f"\\u{each.hex()}" for each in pairs), error.end
-
-
-def _plain(error: UnicodeError) -> tuple[str, int]:
-    """Write the signs of our own messages as ASCII has them, and escape the rest."""
-    assert isinstance(error, UnicodeEncodeError)
-    known = _ASCII.get(error.object[error.start])
-    return (known, error.start + 1) if known is not None else _escaped(_only_first(error))
-
-
-def _only_first(error: UnicodeEncodeError) -> UnicodeEncodeError:
-    return UnicodeEncodeError(error.encoding, error.object, error.start, error.start + 1, error.reason)
-
-
-codecs.register_error(_ESCAPED, _escaped)
-codecs.register_error(_PLAIN, _plain)
-
-
-def _is_utf8(stream: TextIO) -> bool:
-    return codecs.lookup(stream.encoding or "ascii").name == "utf-8"
-
-
-def ready_streams() -> None:
-    """Make stdout and stderr take every text: they are there, and are UTF-8, or ASCII where the locale is another one."""
-    for name in ("stdin", "stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the caller: `drumlin list >&-`
-            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115, PTH123
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            if _is_utf8(stream):
-                stream.reconfigure(errors=_ESCAPED)
-            else:
-                stream.reconfigure(encoding="ascii", errors=_PLAIN)
 
 
 class _Notes(Console):
@@ -156,7 +85,7 @@ def emit(text: str | bytes) -> None:
 
 def _encoded(text: str) -> bytes:
     shown = visible(text) if sys.stdout.isatty() else text
-    return shown.encode("utf-8" if _is_utf8(sys.stdout) else "ascii", _ESCAPED)
+    return shown.encode("utf-8" if is_utf8(sys.stdout) else "ascii", ESCAPED)
 
 
 def emit_json(value: Any) -> None:

@@ -74,7 +74,7 @@ _ACCEPT = {
     "csv": "text/csv",
     "tsv": "text/tab-separated-values",
 }
-_FITTING = "of a SELECT: table, json, yaml, csv, tsv; of an ASK: table, json, yaml; of a graph: table (N-Triples), json, jsonld"
+_FITTING = "of a SELECT: table, json, yaml, csv, tsv; of an ASK: table, json, yaml, csv, tsv; of a graph: table (N-Triples), json, jsonld"
 _NOT_ACCEPTABLE = 406
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from drumlin.api.cli import completion
 from drumlin.api.cli.options import Entities, Url, connect, form_option
 from drumlin.kg.model.kind_names import kind_named
 
@@ -24,7 +25,10 @@ _WIDE = (*_COLUMNS, "owner", "generation", "iri")
 def list_(
     kind: Annotated[
         str | None,
-        typer.Argument(help="A kind as kubectl names it (deploy, pods, no …) or a class; without one, everything."),
+        typer.Argument(
+            help="A kind as kubectl names it (deploy, pods, no …) or a class; without one, everything.",
+            autocompletion=completion.kinds,
+        ),
     ] = None,
     namespace: Annotated[Many, typer.Option("--namespace", "-n", help="Only a namespace.")] = None,
     cluster: Annotated[Many, typer.Option(help="Only a cluster.")] = None,

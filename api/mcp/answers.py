@@ -42,6 +42,11 @@ def _escape(sign: str) -> str:
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4))
 
 
+def spoken(text: str, longest: int = 3 * LONGEST) -> str:
+    """Write a sentence of ours that may quote others: on one line, bounded, and without what could end a place of data."""
+    return printable(text[:longest]).replace("<", "‹").replace(">", "›")
+
+
 def cell(value: Any, longest: int = LONGEST) -> str:
     """Write a value as a word, or as a JSON string when it is more than that; a long one is cut, and says by how much."""
     if value is None:
@@ -123,7 +128,7 @@ class Table:
 def written(table: Table, cursor: AnswerCursor, asked: str) -> str:
     """Write as many rows as fit, and where to go on."""
     shown: list[str] = []
-    notes = [f"note: {printable(each)[:LONGEST]}" for each in table.notes[:_NOTES]]
+    notes = [f"note: {spoken(each, LONGEST)}" for each in table.notes[:_NOTES]]
     room = BUDGET - _FRAME - len(row(table.columns)) - sum(map(len, notes))
     for values in table.rows[cursor.skip :]:
         line = row(values, table.longest)
@@ -133,7 +138,7 @@ def written(table: Table, cursor: AnswerCursor, asked: str) -> str:
         shown.append(line)
         room -= len(line) + 1
     end = cursor.skip + len(shown)
-    lines = [printable(table.title)]
+    lines = [spoken(table.title)]
     if shown:
         lines += ["<data>", row(table.columns), *shown, "</data>"]
     lines += notes

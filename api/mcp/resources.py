@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
-from drumlin.api.mcp.answers import printable
+from drumlin.api.mcp.answers import printable, spoken
 from drumlin.kg.client import AsyncClient
 from drumlin.kg.errors import ResourceNotFound
 from drumlin.kg.rdf.syntax import terms
@@ -96,5 +96,5 @@ def resource_at(uri: str) -> AgentResource:
     found = next((each for each in RESOURCES if each.uri == uri.rstrip("/")), None)
     if found is None:
         known = ", ".join(each.uri for each in RESOURCES)
-        raise ResourceNotFound(f"there is no resource {printable(uri[:200])}", hint=f"there are {known}")
+        raise ResourceNotFound(f"there is no resource {spoken(uri, 200)}", hint=f"there are {known}")
     return found

@@ -19,7 +19,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
 from mcp.shared.exceptions import MCPError
 
-from drumlin.api.mcp.answers import LONGEST, AnswerCursor, printable, question_of, written
+from drumlin.api.mcp.answers import AnswerCursor, question_of, spoken, written
 from drumlin.api.mcp.arguments import checked, schema_of
 from drumlin.api.mcp.prompts import PROMPTS, prompt_named
 from drumlin.api.mcp.resources import RESOURCES, resource_at
@@ -115,9 +115,9 @@ def _result(text: str, *, is_error: bool = False) -> types.CallToolResult:
 
 def _problem(error: DrumlinError) -> str:
     """Write an error: what is wrong, and what to do; what it quotes of others is on its line."""
-    lines = [f"problem: {printable(str(error))[: 3 * LONGEST]}"]
+    lines = [f"problem: {spoken(str(error))}"]
     if error.hint:
-        lines.append(f"hint: {printable(error.hint)[: 3 * LONGEST]}")
+        lines.append(f"hint: {spoken(error.hint)}")
     return "\n".join(lines)
 
 

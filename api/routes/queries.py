@@ -158,7 +158,8 @@ def _answer(
     if media_type == JSON:
         return _plain(service, query, gated.text)
     parsed = ParsedQuery(gated.text, Dataset(), media_type, timeout=None, volatile=gated.volatile)
-    return (querying.explained(service, parsed) if explain else None) or querying.run(service, parsed)
+    told = querying.explained(service, parsed, query.named(values, service.iris)) if explain else None
+    return told or querying.run(service, parsed)
 
 
 def bound(service: Services, query: SavedQuery, values: Mapping[str, str]) -> str:

@@ -202,7 +202,9 @@ def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.R
             content=call.content,
             timeout=timeout,
         )
-    except (httpx.InvalidURL, UnicodeEncodeError) as error:  # parameters of 64 KB, half a surrogate pair
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise InvalidInput(f"a parameter of {call.method} {call.path} is not valid Unicode") from error
+    except httpx.InvalidURL as error:  # parameters of 64 KB
         raise InvalidInput(f"{call.method} {call.path} cannot be sent as it is: {error}") from error
 
 

@@ -479,20 +479,20 @@ def _variable(parts: Sequence[str]) -> str | None:
 
 
 def _meant(parts: Sequence[str]) -> str | None:
-    """Return the setting that may have been meant by one that there is not: in the same table, else in another one."""
+    """Return the setting that may have been meant: one of this name in another table, else a similar one in the same."""
     *path, name = parts
     model: type[BaseModel] | None = Settings
     for each in path:
         if model is not None and not each.isdigit():
             field = model.model_fields.get(each)
             model = _model_in(field.annotation) if field else None
-    if model is not None and (close := get_close_matches(name[:64], list(model.model_fields), n=1)):
-        return close[0]
+    if path and name in Settings.model_fields:
+        return name
     for group, field in Settings.model_fields.items():
         inner = _model_in(field.annotation)
-        if inner is not None and name in inner.model_fields:
+        if inner is not None and inner is not model and name in inner.model_fields:
             return f"{group}.{name}"
-    return name if path and name in Settings.model_fields else None
+    return next(iter(get_close_matches(name[:64], list(model.model_fields) if model else (), n=1)), None)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -26,7 +26,15 @@ DATASOURCE = '[[datasource]]\nname = "p"\nkind = "prometheus"\nurl = "http://x:1
             "did you mean scrape_interval?",
         ),
         ("xyz = 1", "xyz: there is no such setting", None),
-        ('query_timeout = "soon"', "query_timeout: Input should be a valid number", None),
+        ('query_timeout = "soon"', "query_timeout: must be a number", None),
+        (
+            "scrape_interval = 5",
+            "scrape_interval: there is no such setting",
+            "did you mean datasource.scrape_interval?",
+        ),
+        ('lease = "x"', "lease: there is no such setting", "did you mean election.lease?"),
+        ("[election]\nleese = 1", "election.leese: there is no such setting", "did you mean lease?"),
+        ("[election]\nbase = 1", "election.base: there is no such setting", "did you mean base?"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, content: str, said: str, hint: str | None) -> None:
