@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -109,11 +108,9 @@ def emit_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Out
     if output in (Output.table, Output.wide):
         emit_table(columns, rows)
     elif output is Output.csv:
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([["" if cell is None else cell for cell in row] for row in rows])
-        emit(text.getvalue())
+        lines = _CsvLines()
+        csv.writer(lines).writerows(["" if cell is None else cell for cell in row] for row in (columns, *rows))
+        emit("".join(lines))
     elif output is Output.tsv:
         lines = (["" if cell is None else str(cell).translate(_TSV) for cell in row] for row in (columns, *rows))
         emit("\n".join("\t".join(cells) for cells in lines))
@@ -121,6 +118,14 @@ def emit_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Out
         emit_names(row[columns.index(name)] for row in rows)
     else:
         emit_value([dict(zip(columns, row, strict=True)) for row in rows], output)
+
+
+class _CsvLines(list[str]):
+    """Takes the lines of CSV with the ends that make the writer quote carriage returns, and ends them as Unix does."""
+
+    def write(self, line: str) -> None:
+        """Take a line."""
+        self.append(line.removesuffix("\r\n") + "\n")
 
 
 def emit_names(names: Iterable[Any]) -> None:

@@ -320,7 +320,7 @@ TOOLS: tuple[AgentTool, ...] = (
     AgentTool(
         "saved_query",
         "Ask a saved query",
-        "List the saved queries (without a name), or ask one: what runs where, what depends on what, capacity, images, lineage …",
+        "List the saved queries (without a name), or ask one: what runs where, what depends on what, capacity, images, lineage.",
         (
             ToolArgument("name", "Name of a saved query.", default=""),
             ToolArgument("parameters", "Its parameters by name.", "object"),
