@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from drumlin.api.cli.streams import ESCAPED, is_utf8, visible
 if TYPE_CHECKING:
     from drumlin.kg.store.embedded.rebuilding import Progress
 
+_YAML_BREAKS = re.compile("[\x85\u2028\u2029\ufeff]")
 _TSV = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -99,8 +101,12 @@ def emit_value(value: Any, output: Output) -> None:
         return
     import yaml
 
-    plain = msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
-    emit(yaml.safe_dump(plain, allow_unicode=True, sort_keys=False, width=sys.maxsize))
+    text = msgspec.json.encode(value, enc_hook=str)
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where there is libyaml
+    readable = not _YAML_BREAKS.search(
+        text.decode()
+    )  # which the library writes so that it reads them as something else
+    emit(yaml.dump(msgspec.json.decode(text), Dumper=dumper, allow_unicode=readable, sort_keys=False, width=1 << 30))
 
 
 def emit_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Output, *, name: str = "id") -> None:

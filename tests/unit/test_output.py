@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumlin.api.cli.output import Output, emit, emit_rows, emit_table, emit_value
@@ -59,6 +59,7 @@ def test_json_means_the_same(value: object) -> None:
 
 
 @given(st.text())
+@settings(max_examples=40)
 def test_every_text_is_written_in_every_locale(text: str) -> None:
     """Where the locale is not UTF-8 a text is ASCII, and half a surrogate pair is no error anywhere."""
     with written("ascii") as plain:
@@ -82,6 +83,7 @@ def test_what_ascii_has_not_is_escaped_as_in_json(text: str) -> None:
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
+@settings(max_examples=40)
 def test_json_and_yaml_mean_the_value(value: object) -> None:
     """In UTF-8 and in ASCII the forms of programs carry the same value."""
     try:
@@ -98,6 +100,7 @@ def test_json_and_yaml_mean_the_value(value: object) -> None:
 
 
 @given(st.lists(st.tuples(CELLS, CELLS), max_size=5))
+@settings(max_examples=40)
 def test_rows_are_read_back_from_csv_and_tsv(rows: list[tuple[object, object]]) -> None:
     """A line for each row in TSV, whatever a cell holds; CSV as the standard reader reads it."""
     expected = [["" if cell is None else str(cell) for cell in row] for row in [("a", "b"), *rows]]
