@@ -81,7 +81,7 @@ def _give_up_output() -> None:
 
 def _run() -> None:
     try:
-        ended = app(standalone_mode=False)
+        ended = app(prog_name="drumlin", standalone_mode=False)
     except DrumlinError as error:
         _tell(error)
         sys.exit(_exit_code(error))

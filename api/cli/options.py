@@ -212,7 +212,7 @@ def _proposing(url: str | None, id: str | None) -> Iterator[None]:
 
 def _is_about(error: DrumlinError) -> bool:
     """Return whether an error is about an id, and not about a metric or a datasource."""
-    return isinstance(error, InvalidIdentifier) or str(error).startswith("there is no ")
+    return isinstance(error, InvalidIdentifier) or str(error).startswith(("there is no ", "there was no "))
 
 
 def _near(url: str | None, id: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from drumlin.api.cli import completion
 from drumlin.api.cli.options import GRACE, Id, Rows, Url, connect, form_option, id_argument, text_of, time_limit
 from drumlin.kg.errors import DrumlinError, InvalidInput
+from drumlin.kg.model.kind_names import spelled
 
 if TYPE_CHECKING:
     from drumlin.api.cli.output import Output
@@ -181,7 +183,7 @@ def query(
             rows = [[each["name"], each["title"], " ".join(p["name"] for p in each["parameters"])] for each in listed]
             emit_rows(("name", "title", "parameters"), rows, form, name="name")
             return
-        answer = client.query(name, **values)
+        answer = client.query(name, **_spelled(client, name, values))
     if form in STRUCTURED:
         emit_value(list(answer), form)
     else:
@@ -255,6 +257,15 @@ def _named(given: str) -> tuple[str, str]:
     if not equals:
         raise typer.BadParameter(f"{given!r} is not name=value", param_hint="--param")
     return name, value
+
+
+def _spelled(client: Client, name: str, values: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the parameters of a saved query with the kinds in ids as ids write them; which are ids its description says."""
+    if all(spelled(value) == value for value in values.values()):
+        return values
+    found = next((each["parameters"] for each in client.queries() if each["name"] == name), ())
+    ids = {each["name"] for each in found if each["type"] == "id"}
+    return {key: spelled(value) if key in ids else value for key, value in values.items()}
 
 
 def _text(query: str) -> str:

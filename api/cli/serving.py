@@ -169,7 +169,7 @@ def serve(
     limit_arenas(_ARENAS)
     configure_logging()
     with listening_address(host, port) as chosen:
-        _warn_of_base(settings, chosen)
+        warn_of_base(settings, chosen)
         parts = assemble(settings, directory=store, source=sources)
         if export_to is not None:
             parts = _exporting_files(parts, export_to, every)
@@ -188,7 +188,7 @@ def serve(
             raise each.refused
 
 
-def _warn_of_base(settings: Settings, port: int) -> None:
+def warn_of_base(settings: Settings, port: int) -> None:
     """Say that names lead elsewhere, where the base was left as it is and the port was not."""
     if "base" not in settings.model_fields_set and urlsplit(settings.base).port != port:
         progress.print(

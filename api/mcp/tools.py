@@ -343,7 +343,7 @@ async def proposing(client: AsyncClient, given: Given, error: DrumlinError) -> D
     """Return an error with the ids that may have been meant, where it is about an id that is not there."""
     id = given.get("id")
     about = isinstance(error, InvalidIdentifier) or (
-        isinstance(error, ResourceNotFound) and str(error).startswith("there is no ")
+        isinstance(error, ResourceNotFound) and str(error).startswith(("there is no ", "there was no "))
     )
     if id and about and not isinstance(error, ResourceGone) and "did you mean" not in (error.hint or ""):
         try:
