@@ -114,9 +114,9 @@ def emit_rows(columns: Sequence[str], rows: Iterable[Sequence[Any]], output: Out
     if output in (Output.table, Output.wide):
         emit_table(columns, rows)
     elif output is Output.csv:
-        lines = _CsvLines()
-        csv.writer(lines).writerows(["" if cell is None else cell for cell in row] for row in (columns, *rows))
-        emit("".join(lines))
+        written = _CsvLines()
+        csv.writer(written).writerows(["" if cell is None else cell for cell in row] for row in (columns, *rows))
+        emit("".join(written))
     elif output is Output.tsv:
         lines = (["" if cell is None else str(cell).translate(_TSV) for cell in row] for row in (columns, *rows))
         emit("\n".join("\t".join(cells) for cells in lines))

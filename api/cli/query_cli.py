@@ -183,7 +183,7 @@ def query(
             rows = [[each["name"], each["title"], " ".join(p["name"] for p in each["parameters"])] for each in listed]
             emit_rows(("name", "title", "parameters"), rows, form, name="name")
             return
-        answer = client.query(name, **_spelled(client, name, values))
+        answer = client.query(name, explain=True, **_spelled(client, name, values))
     if form in STRUCTURED:
         emit_value(list(answer), form)
     else:

@@ -178,7 +178,7 @@ async def _saved_query(client: AsyncClient, given: Given, _: AnswerCursor) -> Ta
     values = {
         name: spelled(str(value)) if name in ids else value for name, value in (given["parameters"] or {}).items()
     }
-    return _rows(await client.query(given["name"], **values))
+    return _rows(await client.query(given["name"], explain=True, **values))
 
 
 async def _sparql(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:

@@ -158,8 +158,9 @@ def _answer(
     if media_type == JSON:
         return _plain(service, query, gated.text)
     parsed = ParsedQuery(gated.text, Dataset(), media_type, timeout=None, volatile=gated.volatile)
-    told = querying.explained(service, parsed, query.named(values, service.iris)) if explain else None
-    return told or querying.run(service, parsed)
+    if explain:
+        return querying.explained(service, parsed, query.named(values, service.iris))
+    return querying.run(service, parsed)
 
 
 def bound(service: Services, query: SavedQuery, values: Mapping[str, str]) -> str:

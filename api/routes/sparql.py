@@ -42,8 +42,8 @@ async def query(request: Request, service: Service) -> Response:
             body,
             max_bytes=limit,
         )
-        told = querying.explained(service, parsed) if request.query_params.get("explain") == "true" else None
-        return told or querying.run(service, parsed)
+        explains = request.query_params.get("explain") == "true"
+        return querying.explained(service, parsed) if explains else querying.run(service, parsed)
 
     return await service.bulkheads.queries.run(work)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from drumlin.exporters.agents.registration import KINDS, AgentRegistration, EntityRegistration
 from drumlin.exporters.protocol import without_nulls
-from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.settings import Settings, kept
 from drumlin.kg.errors import InvalidDocument
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -113,7 +113,7 @@ def _entity(
     iri, scope = around.entity(said), _SCOPES[said.type]
     place = Place((around.site,), around.settings.domain.id)
     subject = Subject(iri, scope, around.site, said.namespace, said.type, said.name, place=place)
-    labels = [f"{key}={value}" for key, value in said.labels.items() if around.settings.keeps_label(key)]
+    labels = [f"{key}={value}" for key, value in said.labels.items() if kept(key, around.settings.labels)]
     document: dict[str, Any] = {
         "id": iri,
         "type": said.type,

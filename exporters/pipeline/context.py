@@ -16,7 +16,7 @@ from drumlin.exporters.pipeline.restore import Memory, home_in
 from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.protocol import Topic
 from drumlin.kg.config.datasources import DatasourceSettings
-from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.settings import Settings, kept
 from drumlin.kg.errors import Violation
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -162,7 +162,7 @@ class RenderContext:
 
     def labels(self, labels: Mapping[str, str] | None) -> list[str]:
         """Return the labels that the settings keep, as ``key=value``."""
-        return [f"{key}={value}" for key, value in (labels or {}).items() if self.around.settings.keeps_label(key)]
+        return [f"{key}={value}" for key, value in (labels or {}).items() if kept(key, self.around.settings.labels)]
 
     def telemetry(
         self, subject: Subject, scrapers: Container[str] = (), only: Callable[[Datasource], bool] | None = None

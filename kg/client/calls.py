@@ -257,7 +257,7 @@ def queries() -> Call[list[dict[str, Any]]]:
 def query(name: str, values: Mapping[str, Any]) -> Call[Rows]:
     """Ask a saved query; a value is sent as text (``True`` as true, a time as RFC 3339)."""
     headers = {"Accept": "application/sparql-results+json"}
-    params = {"explain": "true", **{key: _sent(value) for key, value in values.items()}}
+    params = {key: _sent(value) for key, value in values.items()}
     return Call(
         "GET",
         f"/queries/{in_path(name)}",

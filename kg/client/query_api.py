@@ -41,7 +41,10 @@ def _search(
 
 
 def _query(name: str, /, **parameters: Any) -> Call[Rows]:
-    """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``."""
+    """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``.
+
+    With ``explain=True``, ``warnings`` of rows that there are none of say what of the parameters is nowhere in the graph.
+    """
     return calls.query(name, parameters)
 
 

@@ -375,8 +375,8 @@ class Settings(BaseSettings):
         return self
 
     def keeps_label(self, key: str) -> bool:
-        """Return whether labels with a key are kept: it is on the allow-list itself, or begins as an entry that ends in ``*``."""
-        return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in self.labels)
+        """Return whether labels with a key are kept."""
+        return kept(key, self.labels)
 
     @classmethod
     def settings_customise_sources(
@@ -415,6 +415,11 @@ class Settings(BaseSettings):
             raise _unreadable(error) from error
         finally:
             _FILE.reset(reading)
+
+
+def kept(key: str, allowed: Sequence[str]) -> bool:
+    """Return whether a label is on the allow-list: by its key, or by a prefix that ends in ``*``."""
+    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in allowed)
 
 
 _EKS = re.compile(r"arn:[^:]*:eks:[^:]*:[^:]*:cluster/(.+)")
