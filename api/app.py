@@ -80,6 +80,7 @@ _STRICT = (
     forecasts,
     graph,
     logs,
+    agents_mcp,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 
@@ -130,7 +131,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     )
     strict = [pages.router, pages.telemetry_router, *(each.router for each in _STRICT)]
     of_users = [each.router for each in (forecasts, datasources, update, store)]
-    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy, agents_mcp))]
+    others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy))]
     # An issuer adds parameters of its own to the address that it sends a browser back to.
     others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
     routers = [*strict, *others]

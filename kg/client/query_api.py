@@ -202,7 +202,7 @@ class QueryOperations:
 
     @composed
     async def similar(self, /, id: str, *, limit: int = 3) -> list[str]:
-        """Return the short ids of entities that may have been meant by an id that there is not, the nearest first."""
+        """Return short ids that may have been meant by one that there is not, the nearest first; raises what ``search`` raises."""
         return await similar.similar(self._carrier, id, limit)
 
     @composed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -227,6 +228,40 @@ def test_links_are_told_with_their_direction() -> None:
     assert list(summaries.links([first, *others])) == [
         ("to", "on", "n", "Node"), ("to", "part.of", "n", "Node"), ("from", "managedBy", "p", ""),
     ]  # fmt: skip
+
+
+class OfLogs:
+    """What a client says of logs: 1,000 lines, the newest first; it notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, Any]] = []
+
+    async def logs(self, id: str, **options: Any) -> list[dict[str, Any]]:
+        """Return the lines."""
+        self.asked.append({"id": id, **options})
+        return [
+            {"time": "2026-11-27T00:00:00.000Z", "labels": {"pod": "p"}, "line": f"{number} {HOSTILE}"}
+            for number in range(1000)
+        ]
+
+
+def test_pages_of_logs_are_of_one_window() -> None:
+    """The end of the window is that of the first page, so that no line is left out or shown twice; kubectl's kinds are taken."""
+    tool = next(each for each in TOOLS if each.name == "logs")
+    given = checked("logs", tool.arguments, {"id": "a/b/deploy/c", "containing": "x"})
+    client: Any = OfLogs()
+    first = written(asyncio.run(tool.ask(client, given, AnswerCursor())), AnswerCursor(), "q")
+    more = re.search(r"cursor=(\S+)", first)
+    assert more
+    cursor = AnswerCursor.read(more[1], "q")
+    second = written(asyncio.run(tool.ask(client, given, cursor)), cursor, "q")
+    assert client.asked[0]["end"] == client.asked[1]["end"] == cursor.page
+    assert {(each["id"], each["last"], each["filter"], each["limit"]) for each in client.asked} == {
+        ("a/b/deployment/c", "1h", "x", 1000)
+    }
+    shown = [int(each) for answer in (first, second) for each in re.findall(r'\tp\t"(\d+) ', answer)]
+    assert shown == list(range(len(shown)))
+    assert len(shown) > 10
 
 
 # -- prompts and resources --------------------------------------------------------------------------------------------------
