@@ -17,12 +17,14 @@ from starlette.responses import Response
 
 from drumlin.api.http.asgi import Application, Message, Receive, Scope, Send
 from drumlin.api.http.bodies import body_of
+from drumlin.api.http.negotiation import choose
 from drumlin.kg.client import AsyncClient
-from drumlin.kg.errors import InvalidDocument
+from drumlin.kg.errors import InvalidDocument, UnsupportedSyntax
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+JSON = "application/json"
 MAX_BYTES = 256 * 1024
 """Longest message of an agent, in bytes."""
 _OF_CALLER = (
@@ -49,7 +51,12 @@ class AgentEndpoint:
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None
 
     async def answer(self, request: Request) -> Response:
-        """Return what answers a request; raises ``InvalidDocument`` for what is no message, ``TooLarge``."""
+        """Return what answers a request; raises ``InvalidDocument`` for what is no message, ``UnsupportedSyntax``, ``TooLarge``."""
+        choose(request.headers.get("accept"), (JSON,))
+        if request.headers.get("content-type", JSON).partition(";")[0].strip().lower() != JSON:
+            raise UnsupportedSyntax(
+                "a message is sent as JSON", hint=f"Content-Type: {JSON}", detail={"offered": [JSON]}
+            )
         body = await body_of(request, MAX_BYTES)
         check_message(body)
         manager = await self._started()
@@ -132,4 +139,6 @@ class _Forwarded(Response):
             message, whole = whole, None
             return message
 
-        await self._app(scope, again, send)
+        headers = [(name, value) for name, value in scope["headers"] if name not in (b"accept", b"content-type")]
+        sent = {**scope, "headers": [*headers, (b"accept", JSON.encode()), (b"content-type", JSON.encode())]}
+        await self._app(sent, again, send)

@@ -70,7 +70,7 @@ async def _search(client: AsyncClient, given: Given, cursor: AnswerCursor) -> Ta
     found = await client.search(given["text"], limit=_HITS, cursor=cursor.page, **_said(filters))
     rows = [[each["id"], each["type"], each.get("phase"), each["changed"][:19]] for each in found["items"]]
     count = f"{found['total']:,}{'' if found['exact'] else ' or more'}"
-    title = f"{count} entities found" if rows or cursor.page else "nothing is found"
+    title = f"found: {count}" if rows or cursor.page else "nothing is found"
     return Table(title, ("id", "type", "phase", "changed"), rows, found.get("next") or "", found.get("warnings", ()))
 
 
