@@ -102,6 +102,12 @@ _INTERRUPTED = 130  # 128 and SIGINT, as shells say it
 
 def _wrong_usage(error: typer.TyperException) -> WrongUsage:
     """Return a mistake on the command line as an error of ours: a line that is not broken, and the command that explains."""
+    from pydantic import ValidationError
+
+    if isinstance(error.__cause__, ValidationError):  # by which typer reads values
+        from drumlin.kg.config.explaining import explained
+
+        error.message = explained(error.__cause__.errors(include_url=False)[0])
     context = getattr(error, "ctx", None)
     return WrongUsage(error.format_message(), hint=f"{context.command_path if context else 'drumlin'} --help")
 

@@ -17,12 +17,13 @@ from typer.core import TyperCommand
 
 from drumlin.api.cli import completion
 from drumlin.kg.errors import DrumlinError, InvalidIdentifier, InvalidInput, ResourceGone, ResourceNotFound
-from drumlin.kg.model.kind_names import spelled
+from drumlin.kg.model.kind_names import kind_named, spelled
 
 if TYPE_CHECKING:
     from drumlin.kg.client import Client
 
 TOKEN, TOKEN_FILE = "DRUMLIN_TOKEN", "DRUMLIN_TOKEN_FILE"
+_LIST = "list what there is: drumlin list"
 _NO_IDS = frozenset({"-", "all"})
 _ALONE = "\0"  # stands for --complete without a value; no argument of a process can be that
 _limit: ContextVar[float | None] = ContextVar("drumlin_timeout", default=None)
@@ -157,7 +158,11 @@ def with_service(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(*, token_file: Path | None, timeout: float | None, **given: Any) -> None:
-        with _naming(token_file), _limited(timeout), _proposing(given.get("url"), given.get("id")):
+        with (
+            _naming(token_file),
+            _limited(timeout),
+            _proposing(given.get("url"), given.get("id") or given.get("managing")),
+        ):
             command(**given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -204,15 +209,22 @@ def _proposing(url: str | None, id: str | None) -> Iterator[None]:
         yield
     except (ResourceNotFound, InvalidIdentifier) as error:
         explained = isinstance(error, ResourceGone) or "did you mean" in (error.hint or "")
+        error.hint = None if "/subgraphs" in (error.hint or "") else error.hint  # which is advice for HTTP
         if id and id not in _NO_IDS and not explained and _is_about(error):
-            near = _near(url, id)
-            error.hint = f"did you mean {' or '.join(near)}?" if near else "list what there is: drumlin list"
+            error.hint = _hint(url, id) or error.hint or _LIST
         raise
 
 
 def _is_about(error: DrumlinError) -> bool:
     """Return whether an error is about an id, and not about a metric or a datasource."""
     return isinstance(error, InvalidIdentifier) or str(error).startswith(("there is no ", "there was no "))
+
+
+def _hint(url: str | None, id: str) -> str | None:
+    if kind_named(id):
+        return f"list them: drumlin list {id}"
+    near = _near(url, id)
+    return f"did you mean {' or '.join(near)}?" if near else None
 
 
 def _near(url: str | None, id: str) -> list[str]:
@@ -258,7 +270,7 @@ def settings_of(
 
 def text_of(source: str) -> str:
     """Read a UTF-8 text, whatever the locale, from a file, or from stdin for ``-``; raises ``InvalidInput``."""
-    named = "what comes on stdin" if source == "-" else source
+    named = "what comes on stdin" if source == "-" else source or "a file without a name"
     try:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
         return content.decode()

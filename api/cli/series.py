@@ -21,7 +21,8 @@ SHOWN = 5
 
 def show(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any], output: Output) -> None:
     """Fetch series, with a progress bar on stderr, and write them."""
-    with connect(url) as client, Progress(console=progress, transient=True) as bar:
+    quiet = not progress.is_terminal  # where a bar would leave an empty line
+    with connect(url) as client, Progress(console=progress, transient=True, disable=quiet) as bar:
         task = bar.add_task("fetching …", total=len(ids))
         found = client.history(ids or None, metric, progress=lambda done: bar.update(task, completed=done), **options)
     emit_series(found, output)
@@ -61,7 +62,10 @@ def show_values(
     with connect(url) as client, progress.status("asking …"):
         found = client.values(metrics, entities, **options)
     for each in found.missing:
-        progress.print(f"note: {each['entity']} {each['metric']}: {each['detail']}", style="yellow", highlight=False)
+        hint = f"; {each['hint']}" if each.get("hint") else ""
+        progress.print(
+            f"note: {each['entity']} {each['metric']}: {each['detail']}{hint}", style="yellow", highlight=False
+        )
     for warning in found.warnings:
         progress.print(f"note: {warning}", style="yellow", highlight=False)
     rows = [row | {"time": row["time"].isoformat().replace("+00:00", "Z")} for row in found]

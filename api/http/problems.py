@@ -256,7 +256,7 @@ def parameters_response(request: Request, error: RequestValidationError) -> Resp
         "type": PROBLEM_BASE + "invalid-parameter",
         "title": "Invalid parameter",
         "status": 422,
-        "detail": "; ".join(f"{each['name']}: {each['reason']}" for each in found),
+        "detail": "; ".join(f"{each['name'].removeprefix('query.')}: {each['reason']}" for each in found),
         "parameters": found,
     }
     return problem_response(request, body)

@@ -350,5 +350,6 @@ async def proposing(client: AsyncClient, given: Given, error: DrumlinError) -> D
             near = await client.similar(spelled(id))
         except DrumlinError:
             return error
-        error.hint = f"did you mean {' or '.join(near)}?" if near else "find it with the tool search"
+        kept = error.hint if error.hint and "/subgraphs" not in error.hint else "find it with the tool search"
+        error.hint = f"did you mean {' or '.join(near)}?" if near else kept
     return error

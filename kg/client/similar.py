@@ -22,12 +22,12 @@ _BEGINNING = 4  # letters of a name that are looked for elsewhere: who errs most
 
 
 async def similar(carrier: ClientTransport, id: str, limit: int) -> list[str]:
-    """Return at most ``limit`` short ids that are near ``id``, the nearest first."""
+    """Return at most ``limit`` short ids that are near ``id``, the nearest first; none when there is one of this id."""
     short = spelled(id.partition("/id/")[2] if "://" in id else id).strip("/")
     place, _, name = short.rpartition("/")
     found = await _listed(carrier, f"{place}/") if place.count("/") >= 2 else []
-    near = _nearest(short, found, limit)
-    if near or not name:
+    near = [] if short in found else _nearest(short, found, limit)
+    if near or not name or short in found:
         return near
     said = unquote(name, errors="replace")[:64]
     for text in (said, said[:_BEGINNING]):

@@ -6,8 +6,12 @@ shown: it may be a secret. Kinds of error: https://docs.pydantic.dev/latest/erro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 _SAID: Mapping[str, str] = {
     "missing": "is missing",
@@ -59,17 +63,28 @@ _OWN = frozenset({"value_error", "assertion_error"})
 
 
 def explained(error: Mapping[str, Any]) -> str:
-    """Return what is wrong with a value, of one error of the library's list (``type``, ``ctx``, ``msg``)."""
+    """Return what is wrong with a value, of one error of the library's list (``type``, ``ctx``, ``msg``, and its ``input`` if known).
+
+    The input only serves to find which of a few values may have been meant.
+    """
     kind, context = str(error["type"]), error.get("ctx") or {}
     if kind in _OWN:  # raised by a validator of ours
         return str(error["msg"]).removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if kind == "string_too_short" and context.get("min_length") == 1:
         return "must not be empty"
     if said := _SAID.get(kind):
-        return said.format_map(_ErrorContext(context))
+        return said.format_map(_ErrorContext(context)) + _choice(context.get("expected"), error.get("input"))
     return next(
         (text for beginning, text in _BEGINNINGS if kind.startswith(beginning)), "has a value that does not fit"
     )
+
+
+def _choice(expected: Any, given: Any) -> str:
+    """Return which of the values that are ``expected`` may have been meant."""
+    if not isinstance(expected, str) or not isinstance(given, str):
+        return ""
+    near = get_close_matches(given[:64], re.findall("'([^']*)'", expected), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 class _ErrorContext(dict[str, Any]):
@@ -82,3 +97,30 @@ class _ErrorContext(dict[str, Any]):
 def place(error: Mapping[str, Any]) -> list[str]:
     """Return where the value stands, as its writer knows it: without the types that the library tried."""
     return [str(part) for part in error["loc"] if not any(sign in str(part) for sign in "[(")]
+
+
+def meant(parts: Sequence[str], root: type[BaseModel]) -> str | None:
+    """Return the setting that may have been meant: one of this name in another table, else a similar one in the same.
+
+    ``parts`` is the place of what there is not, below the model ``root``.
+    """
+    *path, name = parts
+    model: type[BaseModel] | None = root
+    for each in path:
+        if model is not None and not each.isdigit():
+            field = model.model_fields.get(each)
+            model = model_in(field.annotation) if field else None
+    if path and name in root.model_fields:
+        return name
+    for group, field in root.model_fields.items():
+        inner = model_in(field.annotation)
+        if inner is not None and inner is not model and name in inner.model_fields:
+            return f"{group}.{name}"
+    return next(iter(get_close_matches(name[:64], list(model.model_fields) if model else (), n=1)), None)
+
+
+def model_in(annotation: Any) -> type[BaseModel] | None:
+    """Return the model that a field holds, alone or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for each in get_args(annotation) if (found := model_in(each))), None)

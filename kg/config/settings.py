@@ -7,10 +7,9 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
@@ -24,7 +23,7 @@ from pydantic_settings import (
 from drumlin.kg.config.custom_resources import ResourceSettings
 from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
 from drumlin.kg.config.depends_on import DependsOnSettings
-from drumlin.kg.config.explaining import explained, place
+from drumlin.kg.config.explaining import explained, meant, model_in, place
 from drumlin.kg.config.issuers import IssuerSettings, TokenReviewSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
@@ -432,6 +431,7 @@ def _nameable(cluster: str, context: str | None = None) -> str:
     if cluster and not is_plain_segment(cluster):
         eks = _EKS.fullmatch(cluster)
         proposal = re.sub(r"[^A-Za-z0-9._~-]+", "-", eks[1] if eks else cluster).strip("-.") or "prod"
+        proposal += "-cluster" if proposal in RESERVED else ""
         say = f"--context {context}={proposal}" if context else f"--cluster {proposal}"
         raise ValueError(
             f"{cluster!r} cannot name a cluster in ids, which have letters, digits, '-', '.', '_' and '~'; say {say}"
@@ -452,14 +452,14 @@ def _host(written: str) -> str:
 
 
 def _told(error: ValidationError, file: str) -> InvalidSettings:
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = error.errors(include_url=False)[0]
     parts = place(first)
     variable = _variable(parts)
     where = variable or f"{file}{'.'.join(parts)}"
     separator = ": " if parts else ""
     if first["type"] != "extra_forbidden":
         return InvalidSettings(f"{where}{separator}{explained(first)}")
-    hint = _meant(parts)
+    hint = meant(parts, Settings)
     if variable and hint:
         hint = hint.upper().replace(".", "__")
     return InvalidSettings(f"{where}: there is no such setting", hint=f"did you mean {hint}?" if hint else None)
@@ -470,7 +470,7 @@ def _unreadable(error: SettingsError) -> InvalidSettings:
     found = re.search(r'field "(\w+)"', str(error))
     name = found[1] if found else "…"
     field = Settings.model_fields.get(name)
-    example = '{"id": "…"}' if field and _model_in(field.annotation) is field.annotation else '["…"]'
+    example = '{"id": "…"}' if field and model_in(field.annotation) is field.annotation else '["…"]'
     return InvalidSettings(
         f"{_variable([name]) or name}: a setting with parts is written as JSON", hint=f"such as {example}"
     )
@@ -481,27 +481,3 @@ def _variable(parts: Sequence[str]) -> str | None:
     known = {each.upper(): each for each in os.environ}
     names = ("__".join(parts[:depth]).upper() for depth in range(len(parts), 0, -1))
     return next((known[f"DRUMLIN_{each}"] for each in names if f"DRUMLIN_{each}" in known), None)
-
-
-def _meant(parts: Sequence[str]) -> str | None:
-    """Return the setting that may have been meant: one of this name in another table, else a similar one in the same."""
-    *path, name = parts
-    model: type[BaseModel] | None = Settings
-    for each in path:
-        if model is not None and not each.isdigit():
-            field = model.model_fields.get(each)
-            model = _model_in(field.annotation) if field else None
-    if path and name in Settings.model_fields:
-        return name
-    for group, field in Settings.model_fields.items():
-        inner = _model_in(field.annotation)
-        if inner is not None and inner is not model and name in inner.model_fields:
-            return f"{group}.{name}"
-    return next(iter(get_close_matches(name[:64], list(model.model_fields) if model else (), n=1)), None)
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """Return the model that a field holds, alone or in a list."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for each in get_args(annotation) if (found := _model_in(each))), None)

@@ -90,6 +90,8 @@ def test_what_is_like_nothing_leads_to_the_list(service: Service) -> None:
     """No proposal is better than a wrong one; an id that is none is proposed for as well."""
     assert "hint: list what there is: drumlin list" in asked(service, "get", "prod/payments/pod/zzz", code=4)
     assert "checkout" in asked(service, "get", "checkout", code=1).partition("hint: did you mean")[2]
+    assert CHECKOUT in asked(service, "get", "deploy/checkout", code=1).partition("hint: did you mean")[2]
+    assert "hint: list them: drumlin list pods" in asked(service, "get", "pods", code=1)
 
 
 def test_similar_is_the_same_for_both_clients(service: Service) -> None:

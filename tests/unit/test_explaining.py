@@ -34,6 +34,9 @@ def test_what_an_error_says_of_itself_is_passed_on() -> None:
     assert explained({"type": "less_than_equal", "ctx": {"le": 10}, "msg": ""}) == "must be 10 or less"
     assert explained({"type": "literal_error", "ctx": {"expected": "'a' or 'b'"}, "msg": ""}) == "must be 'a' or 'b'"
     assert explained({"type": "string_too_short", "ctx": {"min_length": 1}, "msg": ""}) == "must not be empty"
+    choices = {"type": "literal_error", "ctx": {"expected": "'prometheus', 'loki' or 'tempo'"}, "msg": ""}
+    assert explained({**choices, "input": "promethus"}).endswith("; did you mean 'prometheus'?")
+    assert "s3cret" not in explained({**choices, "input": "s3cret"})
     assert place({"loc": ("query", "limit")}) == ["query", "limit"]
     assert place({"loc": ("datasource", 0, "function-wrap[check()]", "url")}) == ["datasource", "0", "url"]
 

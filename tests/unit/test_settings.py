@@ -59,6 +59,7 @@ ARN = "arn:aws:eks:eu-west-1:123456789012:cluster/prod"
         ({"context": [{"name": "a"}, {"name": ARN}]}, f"say --context {ARN}=prod"),
         ({"context": [{"name": ARN, "cluster": ARN}]}, f"say --context {ARN}=prod"),
         ({"cluster": ARN}, "say --cluster prod"),
+        ({"cluster": ARN.replace("prod", "domain")}, "say --cluster domain-cluster"),
         ({"cluster": "default/api-host:6443/me"}, "say --cluster default-api-host-6443-me"),
         ({"context": [{"name": "dead", "cluster": "cluster"}]}, "'cluster' is reserved; give the cluster another name"),
     ],
