@@ -100,6 +100,9 @@ class AgentEndpoint:
     async def _client_of(self, request: Any) -> AsyncIterator[AsyncClient]:
         """Give the client that asks as the caller of a request."""
         headers = {name: value for name in _OF_CALLER if (value := request.headers.get(name)) is not None}
+        headers["x-request-id"] = str(
+            request.scope.get("request_id", "")
+        )  # so that the log shows what belongs together
         address = request.client.host if request.client else ""
         async with AsyncClient.within(self._service, headers, address, limit=_SECONDS) as client:
             yield client

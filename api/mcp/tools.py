@@ -37,6 +37,11 @@ _CURSOR = ToolArgument(
     "cursor", "Where the last answer ended, as it says; the other arguments stay the same.", default=""
 )
 _UNIT = ToolArgument("unit", "Unit to convert to: MB, GiB, %, kWh, cores …", default="")
+_SELECTOR = ToolArgument(
+    "selector",
+    "How pods are picked: exact (those that ran), pattern (of their names: a short query), auto.",
+    default="auto",
+)
 _WINDOW = (
     ToolArgument("last", "Length of the window up to now: 15m, 6h, 7d.", default=""),
     ToolArgument("start", "Begin of the window instead, RFC 3339: 2026-11-27T00:00:00Z.", default=""),
@@ -107,7 +112,7 @@ async def _neighbours(client: AsyncClient, given: Given, _: AnswerCursor) -> Tab
 async def _what_changed(client: AsyncClient, given: Given, cursor: AnswerCursor) -> Table:
     if given["id"]:
         return await _difference(client, given)
-    since = _since(given["since"])
+    since = _since(given["since"] or "1h")
     found = await client.search(
         "", limit=_HITS, cursor=cursor.page, sort="-changed", tombstones="true", **_said(_filters(given))
     )
@@ -149,8 +154,15 @@ async def _why_failing(client: AsyncClient, given: Given, _: AnswerCursor) -> Ta
     rows = [[summaries.short(each[name]) for name in answer.columns] for each in answer]
     notes = []
     try:
-        firing = (await client.alerts(id))["items"]
-        rows += [["alert", each["alert"], each["state"], each["severity"], each["since"]] for each in firing]
+        for alert in (await client.alerts(id))["items"]:
+            about = f"alert {alert['alert']} ({alert['severity'] or 'no severity'})"
+            known = {
+                "pod": alert["entity"],
+                "reason": about,
+                "ongoing": alert["state"] == "firing",
+                "last": alert["since"],
+            }
+            rows.append([known.get(name) for name in answer.columns])
     except DrumlinError as error:
         notes.append(f"alerts are not known: {error}")
     title = (
@@ -200,7 +212,7 @@ def _rows(answer: Rows) -> Table:
 
 
 async def _resolve(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:
-    options = _said({**_window(given, "1h"), "step": given["step"], "unit": given["unit"]})
+    options = _said({**_window(given, "1h"), **{name: given[name] for name in ("step", "unit", "selector")}})
     found = await client.resolve(spelled(given["id"]), given["metric"], **options)
     kept = ("metric", "unit", "datasource", "endpoint", "query", "start", "end", "step", "selector")
     rows = [(name, found[name]) for name in kept if found.get(name) is not None]
@@ -281,7 +293,7 @@ TOOLS: tuple[AgentTool, ...] = (
         "resolve",
         "Resolve a metric to its query",
         "Return the exact query (PromQL, LogQL, InfluxQL) for a metric of an entity, its unit and the endpoint that answers it.",
-        (_ID, _METRIC, *_WINDOW, ToolArgument("step", "Distance of the points: 5m.", default=""), _UNIT),
+        (_ID, _METRIC, *_WINDOW, ToolArgument("step", "Distance of the points: 5m.", default=""), _UNIT, _SELECTOR),
         _resolve,
     ),
     AgentTool(
@@ -303,8 +315,12 @@ TOOLS: tuple[AgentTool, ...] = (
         "What changed",
         "Return which entities changed lately, deleted ones among them; with an id, which statements about it were removed and added.",
         (
-            ToolArgument("since", "Length of time up to now (1h, 2d), or a moment (RFC 3339).", default="1h"),
-            ToolArgument("id", "Id of one entity.", default=""),
+            ToolArgument(
+                "since",
+                "Length of time up to now (2d), or a moment (RFC 3339) [1h; of one entity, its last change].",
+                default="",
+            ),
+            ToolArgument("id", "Id of one entity, to see which statements went and came.", default=""),
             *_FILTERS,
             _CURSOR,
         ),

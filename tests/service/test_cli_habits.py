@@ -365,3 +365,24 @@ def test_mistakes_of_usage_are_one_line_each() -> None:
     assert answer.stderr == (
         f"drumlin: Invalid value for --output: '{long}' is not one of table, json, jsonld, yaml, csv, tsv, name\n  hint: drumlin get --help\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("search", "--limit", "5000"), "must be 1000 or less"),
+        (("serve", "--port", "99999"), "must be 65535 or less"),
+        (("get", "x", "--timeout", "soon"), "must be a number"),
+        (("search", "--limit", "many"), "must be a whole number"),
+        (("history",), "Missing argument 'id'."),
+        (("histroy",), "Did you mean 'history'?"),
+        (("get", "x", "--outptu", "json"), "--output"),
+    ],
+)
+def test_a_value_that_cannot_be_is_explained_in_our_words(command: tuple[str, ...], said: str) -> None:
+    """Whatever reads the command line, its own speak does not reach a user."""
+    answer = drumlin_asks(*command)
+    assert answer.returncode == 2
+    assert said in answer.stderr
+    assert "Input" not in answer.stderr
+    assert len(answer.stderr.splitlines()) == 2

@@ -20,8 +20,9 @@ from drumlin.api.mcp.http import check_message
 from drumlin.api.mcp.prompts import PROMPTS, prompt_named
 from drumlin.api.mcp.resources import ontology_text, resource_at
 from drumlin.api.mcp.tools import TOOLS
+from drumlin.kg.client.rows import Rows
 from drumlin.kg.client.series import Series
-from drumlin.kg.errors import InvalidDocument, InvalidInput, ResourceNotFound
+from drumlin.kg.errors import DrumlinError, InvalidDocument, InvalidInput, ResourceGone, ResourceNotFound
 
 ROOT = Path(__file__).resolve().parents[2]
 IMPORT = re.compile(r"^(?:from|import) mcp", re.MULTILINE)
@@ -262,6 +263,59 @@ def test_pages_of_logs_are_of_one_window() -> None:
     shown = [int(each) for answer in (first, second) for each in re.findall(r'\tp\t"(\d+) ', answer)]
     assert shown == list(range(len(shown)))
     assert len(shown) > 10
+
+
+class OfTrouble:
+    """What a client says of something in trouble: what befell a pod, and an alert, or that no server knows of any."""
+
+    def __init__(self, alerts: dict[str, Any] | DrumlinError) -> None:
+        self._alerts = alerts
+
+    def subgraph(self, _: str) -> OfTrouble:
+        """Return a handle on it."""
+        return self
+
+    async def get(self) -> dict[str, Any]:
+        """Return its document."""
+        raise ResourceGone("it was deleted")
+
+    async def query(self, _: str, **__: Any) -> Rows:
+        """Return what befell it."""
+        row = {
+            "pod": "https://kg.example/id/a/b/pod/c",
+            "reason": "OOMKilled",
+            "ongoing": False,
+            "last": datetime(2026, 11, 27, tzinfo=UTC),
+        }
+        return Rows(("pod", "reason", "ongoing", "last"), [row])
+
+    async def alerts(self, _: str) -> dict[str, Any]:
+        """Return its alerts."""
+        if isinstance(self._alerts, DrumlinError):
+            raise self._alerts
+        return self._alerts
+
+
+def test_why_something_fails_is_told_with_its_alerts() -> None:
+    """Also of what is gone; where no server knows of alerts, a note says so."""
+    tool = next(each for each in TOOLS if each.name == "why_failing")
+    alert = {
+        "entity": "a/b/pod/c",
+        "alert": "PodDown",
+        "severity": "critical",
+        "state": "firing",
+        "since": "2026-11-27T01:00:00Z",
+    }
+    lines = []
+    for alerts in ({"items": [alert]}, ResourceNotFound("no datasource with alerts is configured")):
+        client: Any = OfTrouble(alerts)
+        table = asyncio.run(
+            tool.ask(client, checked("why_failing", tool.arguments, {"id": "a/b/po/c"}), AnswerCursor())
+        )
+        lines.append(written(table, AnswerCursor(), "q").split("\n"))
+    assert "a/b/pod/c\tOOMKilled\tfalse\t2026-11-27T00:00:00Z" in lines[0]
+    assert 'a/b/pod/c\t"alert PodDown (critical)"\ttrue\t2026-11-27T01:00:00Z' in lines[0]
+    assert lines[1][-1] == "note: alerts are not known: no datasource with alerts is configured"
 
 
 # -- prompts and resources --------------------------------------------------------------------------------------------------
