@@ -216,7 +216,8 @@ def time_out(seconds: float) -> httpx.Timeout:
 class ClientTransport:
     """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help.
 
-    ``limit``: seconds of silence within a request, whatever its call says; None: as the call or the wire says.
+    ``limit``: seconds of silence within a request, whatever its call says, and in which it may be tried again; None: as the call or
+    the wire says.
     """
 
     def __init__(self, wire: Wire, retries: int, limit: float | None = None) -> None:
@@ -262,19 +263,20 @@ class ClientTransport:
 
     async def _answer(self, call: Call[Any], retries: int, *, whole: bool) -> httpx.Response:
         call = call if self._limit is None else replace(call, seconds=self._limit)
+        ends = None if self._limit is None else time.monotonic() + self._limit
         attempt = 0
         while True:
             try:
                 response = await self._wire.send(call, whole=whole)
             except httpx.RequestError as error:
-                if attempt >= retries or not _may_help(call, error):
-                    raise self._unanswered(call, error) from error
                 wait = backoff(attempt)
+                if attempt >= retries or not _may_help(call, error) or _is_late(wait, ends):
+                    raise self._unanswered(call, error) from error
             else:
-                if attempt >= retries or not _is_busy(call, response.status_code):
+                wait = pause_before(attempt, retry_after(response))
+                if attempt >= retries or not _is_busy(call, response.status_code) or _is_late(wait, ends):
                     return await self._checked(call, response)
                 await self._wire.leave(response)
-                wait = pause_before(attempt, retry_after(response))
             await self.pause(wait)
             attempt += 1
 
@@ -311,6 +313,11 @@ def _unexplained(error: httpx.RequestError) -> Reason:
             "ask again; a proxy in between may have a time limit of its own",
         )
     return Reason(str(error) or type(error).__name__, "check that it is a Drumlin service")
+
+
+def _is_late(wait: float, ends: float | None) -> bool:
+    """Return whether a time limit (by the monotonic clock) leaves no room for another try after a pause."""
+    return ends is not None and time.monotonic() + wait >= ends
 
 
 def _is_busy(call: Call[Any], status: int) -> bool:
