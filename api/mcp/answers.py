@@ -20,11 +20,14 @@ import msgspec
 from drumlin.kg.errors import InvalidInput
 
 BUDGET = 5_000
-"""Characters of an answer: at most 2,000 tokens of ids, numbers and names."""
+"""Characters of an answer at most, which are 2,000 tokens of ids and names; less where they are denser, as digests are."""
+TOKENS = 1_900
+"""Tokens of an answer at most, as ``tokens_of`` counts them."""
 LONGEST = 300
 """Characters of one value."""
 _NOTES = 5  # warnings that are passed on
-_FRAME = 700  # of the budget: heading, notes, cursor
+_FRAME, _FRAME_TOKENS = 700, 250  # of the budget: heading, marks, cursor
+_PART = re.compile(r"[A-Za-z]+|[0-9]+|[^\x00-\x7f]|[^A-Za-z0-9\x80-\U0010ffff]+")
 _BARE = re.compile(r"[A-Za-z0-9_./:@%+~=,{}()*^#?&!|-]+")
 _BRACKETS = {"<": "\\u003c", ">": "\\u003e"}
 
@@ -69,6 +72,21 @@ def cell(value: Any, longest: int = LONGEST) -> str:
 def row(values: Iterable[Any], longest: int = LONGEST) -> str:
     """Write the values of a row, with tabs between them."""
     return "\t".join(cell(each, longest) for each in values).rstrip("\t")
+
+
+def tokens_of(text: str) -> int:
+    """Return about how many tokens a model reads in a text, rather more than fewer.
+
+    Words are one for each six letters, digits one for three, signs one for two, any other character one. Measured against o200k_base on
+    answers of ours: 0.96 (random digests) to 1.5 times the true number, 2 where there is much text that is not ASCII.
+    """
+    return sum(map(_tokens, _PART.findall(text)))
+
+
+def _tokens(part: str) -> int:
+    if not part.isascii():
+        return 1 if part < "\U00010000" else 2
+    return -(-len(part) // (6 if part.isalpha() else 3 if part.isdigit() else 2))
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------------
@@ -129,14 +147,18 @@ def written(table: Table, cursor: AnswerCursor, asked: str) -> str:
     """Write as many rows as fit, and where to go on."""
     shown: list[str] = []
     notes = [f"note: {spoken(each, LONGEST)}" for each in table.notes[:_NOTES]]
-    room = BUDGET - _FRAME - len(row(table.columns)) - sum(map(len, notes))
+    head = row(table.columns)
+    room = BUDGET - _FRAME - len(head) - sum(map(len, notes))
+    tokens = TOKENS - _FRAME_TOKENS - tokens_of(head) - sum(map(tokens_of, notes))
     for values in table.rows[cursor.skip :]:
         line = row(values, table.longest)
-        if shown and len(line) + 1 > room:
+        if shown and (len(line) + 1 > room or tokens_of(line) + 1 > tokens):
             break
-        line = line if len(line) <= room else f"{line[:room]}…"
+        while len(line) > room or tokens_of(line) > tokens:  # the first row alone is too long
+            line = f"{line[: len(line) * 3 // 4]}…"
         shown.append(line)
         room -= len(line) + 1
+        tokens -= tokens_of(line) + 1
     end = cursor.skip + len(shown)
     lines = [spoken(table.title)]
     if shown:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from drumlin.api.http.asgi import Application, Message, Receive, Scope, Send
 from drumlin.api.http.bodies import body_of
 from drumlin.api.http.negotiation import choose
-from drumlin.kg.client import AsyncClient
+from drumlin.kg.client import AsyncClient, client_within
 from drumlin.kg.errors import InvalidDocument, UnsupportedSyntax
 
 if TYPE_CHECKING:
@@ -64,8 +64,9 @@ class AgentEndpoint:
 
     async def _started(self) -> StreamableHTTPSessionManager:
         """Return what speaks the protocol; the first agent waits until it is imported."""
-        if self._manager is None:
-            self._manager = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        if self._manager is None or self._manager.get_loop() is not loop:
+            self._manager = loop.create_future()
             self._running = asyncio.create_task(self._run(self._manager))
         return await asyncio.shield(self._manager)
 
@@ -89,11 +90,10 @@ class AgentEndpoint:
 
         from drumlin.api.mcp.server import server_of
 
-        checked_before = TransportSecuritySettings(
-            enable_dns_rebinding_protection=False
-        )  # by ``api.edge.request_guard``
+        # Host and Origin were checked before, by ``api.edge.request_guard``.
+        unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
         return StreamableHTTPSessionManager(
-            server_of(self._client_of), json_response=True, stateless=True, security_settings=checked_before
+            server_of(self._client_of), json_response=True, stateless=True, security_settings=unchecked
         )
 
     @asynccontextmanager
@@ -104,7 +104,7 @@ class AgentEndpoint:
             request.scope.get("request_id", "")
         )  # so that the log shows what belongs together
         address = request.client.host if request.client else ""
-        async with AsyncClient.within(self._service, headers, address, limit=_SECONDS) as client:
+        async with client_within(self._service, headers, address, limit=_SECONDS) as client:
             yield client
 
 

@@ -185,19 +185,6 @@ class AsyncClient(Awaiting, _ClientOperations):
         wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
         super().__init__(ClientTransport(wire, retries, limit))
 
-    @classmethod
-    def within(cls, app: Any, headers: Mapping[str, str], address: str, *, limit: float) -> Self:
-        """Make a client of a service that runs in this process (ASGI), asked by the caller with these ``headers`` from ``address``.
-
-        An answer comes whole. ``limit`` is in seconds; nothing of the environment is sent.
-        """
-        client = cls.__new__(cls)
-        transport = httpx.ASGITransport(app, client=(address, 0))
-        own = {"Accept-Encoding": "identity", **headers}  # to compress for oneself costs time
-        wire = AwaitingWire(base_url=DEFAULT_URL, transport=transport, headers=own, timeout=time_out(limit))
-        Awaiting.__init__(client, ClientTransport(wire, 0, limit))
-        return client
-
     async def __aenter__(self) -> Self:
         return self
 
@@ -250,3 +237,16 @@ class AsyncClient(Awaiting, _ClientOperations):
         from drumlin.kg.client.forecasts import AsyncForecasts
 
         return AsyncForecasts(self._carrier)
+
+
+def client_within(app: Any, headers: Mapping[str, str], address: str, *, limit: float) -> AsyncClient:
+    """Return a client of a service that runs in this process (ASGI), for a caller with these ``headers`` at ``address``.
+
+    An answer comes whole. ``limit`` is in seconds; nothing of the environment is sent.
+    """
+    client = AsyncClient.__new__(AsyncClient)
+    own = {"Accept-Encoding": "identity", **headers}  # to compress for oneself costs time
+    transport = httpx.ASGITransport(app, client=(address, 0))
+    wire = AwaitingWire(base_url=DEFAULT_URL, transport=transport, headers=own, timeout=time_out(limit))
+    Awaiting.__init__(client, ClientTransport(wire, 0, limit))
+    return client

@@ -309,7 +309,7 @@ def _unexplained(error: httpx.RequestError) -> Reason:
     """Return why there is no answer, where none of the standard library's errors says it: the connection ended, or no HTTP came."""
     if isinstance(error, httpx.RemoteProtocolError) and _ENDED.search(str(error)):
         return Reason(
-            "the connection ended before the answer did",
+            "the connection ended without a whole answer",
             "ask again; a proxy in between may have a time limit of its own",
         )
     return Reason(str(error) or type(error).__name__, "check that it is a Drumlin service")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumlin.api.mcp import summaries
-from drumlin.api.mcp.answers import BUDGET, AnswerCursor, Table, cell, printable, question_of, row, written
+from drumlin.api.mcp.answers import BUDGET, AnswerCursor, Table, cell, printable, question_of, row, tokens_of, written
 from drumlin.api.mcp.arguments import checked, schema_of
 from drumlin.api.mcp.http import check_message
 from drumlin.api.mcp.prompts import PROMPTS, prompt_named
@@ -53,6 +53,7 @@ def test_an_answer_is_bounded_and_its_data_is_marked(rows: list[list[Any]]) -> N
     answer = written(Table("title", ("a", "b"), rows, notes=[HOSTILE]), AnswerCursor(), "q")
     lines = answer.split("\n")
     assert len(answer) <= BUDGET
+    assert tokens_of(answer) <= 2_000
     assert lines.count("<data>") == lines.count("</data>") == (1 if rows else 0)
     assert answer.count("<") == answer.count(">") == (2 if rows else 0)
     assert sum(each.startswith("note: ") for each in lines) == 1
@@ -65,6 +66,15 @@ def test_what_instructs_the_reader_is_quoted() -> None:
     )
     assert printable("a\nb") == "a\\u000ab"
     assert row(["prod/a/pod/b", None, 3, True, 1 / 3, None]) == "prod/a/pod/b\t\t3\ttrue\t0.333333"
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [("", 0), ("checkout", 2), ("prod/payments/pod/x", 8), ("86b96c86dc-hgb2v", 10), ("数据集", 3), ("2026-11-27", 6)],
+)
+def test_tokens_are_counted_as_models_read_them(text: str, tokens: int) -> None:
+    """Words, digits by threes, signs by twos, other characters by one."""
+    assert tokens_of(text) == tokens
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------------
