@@ -18,6 +18,7 @@ from starlette.responses import Response
 from drumlin.api.http.asgi import Application, Message, Receive, Scope, Send
 from drumlin.api.http.bodies import body_of
 from drumlin.api.http.negotiation import choose
+from drumlin.api.mcp.tools import MAX_ANSWER
 from drumlin.kg.client import AsyncClient, client_within
 from drumlin.kg.errors import InvalidDocument, UnsupportedSyntax
 
@@ -104,7 +105,7 @@ class AgentEndpoint:
             request.scope.get("request_id", "")
         )  # so that the log shows what belongs together
         address = request.client.host if request.client else ""
-        async with client_within(self._service, headers, address, limit=_SECONDS) as client:
+        async with client_within(self._service, headers, address, limit=_SECONDS, max_bytes=MAX_ANSWER) as client:
             yield client
 
 

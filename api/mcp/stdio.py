@@ -10,6 +10,7 @@ from typing import Any
 from mcp.server.stdio import stdio_server
 
 from drumlin.api.mcp.server import server_of
+from drumlin.api.mcp.tools import MAX_ANSWER
 from drumlin.kg.client import AsyncClient
 
 
@@ -19,7 +20,7 @@ def serve(url: str | None, limit: float | None) -> None:
 
 
 async def _serve(url: str | None, limit: float | None) -> None:
-    async with AsyncClient(url, limit=limit) as client:
+    async with AsyncClient(url, limit=limit, max_bytes=MAX_ANSWER) as client:
 
         @asynccontextmanager
         async def of_all(_: Any) -> AsyncIterator[AsyncClient]:

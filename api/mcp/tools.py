@@ -22,8 +22,10 @@ from drumlin.kg.model.kind_names import kind_named, spelled
 from drumlin.kg.telemetry.durations import parse_duration, parse_moment
 
 Given = Mapping[str, Any]
+MAX_ANSWER = 8 << 20
+"""Bytes of an answer of the service that a tool reads: what an agent asks for must not fill the memory of whoever answers it."""
 _HITS = 50
-_LOG_LINES = 1000
+_LOG_LINES = 300
 _QUERY_SECONDS = 20.0
 _LONG_LINE, _LONG_QUERY = 500, 3000
 
@@ -190,7 +192,7 @@ async def _saved_query(client: AsyncClient, given: Given, _: AnswerCursor) -> Ta
     values = {
         name: spelled(str(value)) if name in ids else value for name, value in (given["parameters"] or {}).items()
     }
-    return _rows(await client.query(given["name"], explain=True, **values))
+    return _rows(await client.query(given["name"], **{**values, "explain": True}))
 
 
 async def _sparql(client: AsyncClient, given: Given, _: AnswerCursor) -> Table:

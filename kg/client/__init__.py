@@ -31,6 +31,7 @@ from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.rows import Rows
 from drumlin.kg.client.transport import AwaitingWire, BlockingWire, ClientTransport, finished, one_by_one, time_out
 from drumlin.kg.client.update_api import AsyncGraph, Graph, Updating, graph_name
+from drumlin.kg.client.within import AsgiApp, WithinTransport
 from drumlin.kg.client.workloads import AsyncWorkload, Workload
 from drumlin.kg.errors import InvalidSettings
 
@@ -95,7 +96,7 @@ class Client(Blocking, _ClientOperations):
     ``Retry-After`` says (30 s at most), else after 0.2 s and twice as long each time: when the service was not reached or says 429, and,
     where that is safe, when it says 503 or the connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file``
     a file with one, which is read for each request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is
-    taken.
+    taken. An answer that is read whole and has more than ``max_bytes`` raises ``TooLarge``.
 
     Raises ``InvalidSettings`` for an invalid address. Every operation may raise ``SourceUnavailable`` (no answer: the message says
     why), ``Unauthenticated`` (401), ``Forbidden`` (403), ``StoreUnavailable`` (503) and ``Throttled`` (429); each says what it raises
@@ -111,9 +112,10 @@ class Client(Blocking, _ClientOperations):
         timeout: float = 60.0,
         retries: int = 2,
         limit: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         wire = BlockingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries, limit))
+        super().__init__(ClientTransport(wire, retries, limit, max_bytes))
 
     def __enter__(self) -> Self:
         return self
@@ -181,9 +183,10 @@ class AsyncClient(Awaiting, _ClientOperations):
         timeout: float = 60.0,
         retries: int = 2,
         limit: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries, limit))
+        super().__init__(ClientTransport(wire, retries, limit, max_bytes))
 
     async def __aenter__(self) -> Self:
         return self
@@ -239,14 +242,17 @@ class AsyncClient(Awaiting, _ClientOperations):
         return AsyncForecasts(self._carrier)
 
 
-def client_within(app: Any, headers: Mapping[str, str], address: str, *, limit: float) -> AsyncClient:
+def client_within(
+    app: AsgiApp, headers: Mapping[str, str], address: str, *, limit: float, max_bytes: int
+) -> AsyncClient:
     """Return a client of a service that runs in this process (ASGI), for a caller with these ``headers`` at ``address``.
 
-    An answer comes whole. ``limit`` is in seconds; nothing of the environment is sent.
+    ``limit`` is in seconds, ``max_bytes`` bounds an answer; nothing of the environment is sent.
     """
     client = AsyncClient.__new__(AsyncClient)
     own = {"Accept-Encoding": "identity", **headers}  # to compress for oneself costs time
-    transport = httpx.ASGITransport(app, client=(address, 0))
-    wire = AwaitingWire(base_url=DEFAULT_URL, transport=transport, headers=own, timeout=time_out(limit))
-    Awaiting.__init__(client, ClientTransport(wire, 0, limit))
+    wire = AwaitingWire(
+        base_url=DEFAULT_URL, transport=WithinTransport(app, address), headers=own, timeout=time_out(limit)
+    )
+    Awaiting.__init__(client, ClientTransport(wire, 0, limit, max_bytes))
     return client

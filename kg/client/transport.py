@@ -22,13 +22,14 @@ import msgspec
 
 from drumlin.kg.client.calls import Call
 from drumlin.kg.client.problems import raise_for_problem, retry_after
-from drumlin.kg.errors import InvalidInput, SourceUnavailable
+from drumlin.kg.errors import InvalidInput, SourceUnavailable, TooLarge
 from drumlin.kg.model.connection_errors import REFUSED, Reason, lasts, reason_of
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 30.0  # seconds between two tries, whatever Retry-After says
 CONNECT_SECONDS = 5.0
+_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})  # as it came
 _ENDED = re.compile("disconnected|closed connection|connection closed", re.IGNORECASE)  # what httpx's two parsers say
 
 
@@ -217,13 +218,14 @@ class ClientTransport:
     """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help.
 
     ``limit``: seconds of silence within a request, whatever its call says, and in which it may be tried again; None: as the call or
-    the wire says.
+    the wire says. ``max_bytes``: of an answer that is read whole; None: any number.
     """
 
-    def __init__(self, wire: Wire, retries: int, limit: float | None = None) -> None:
+    def __init__(self, wire: Wire, retries: int, limit: float | None = None, max_bytes: int | None = None) -> None:
         self._wire = wire
         self._retries = retries
         self._limit = limit
+        self._max_bytes = max_bytes
         self.pause = wire.pause
         self.aside = wire.aside
         self.close = wire.close
@@ -235,13 +237,34 @@ class ClientTransport:
 
     async def run(self, call: Call[T]) -> T:
         """Carry out one call; raises the service's own errors, and ``SourceUnavailable`` when there is no answer, or none of a service."""
-        response = await self._answer(call, self._retries, whole=True)
+        bounded = self._max_bytes is not None
+        response = await self._answer(call, self._retries, whole=not bounded)
+        if self._max_bytes is not None:
+            response = await self._bounded(call, response, self._max_bytes)
         try:
             return call.read(response)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError) as error:
             raise SourceUnavailable(
                 f"what {self.url} answers to {call.path} is no service's answer", hint="check the address"
             ) from error
+
+    async def _bounded(self, call: Call[Any], response: httpx.Response, most: int) -> httpx.Response:
+        """Read an answer whole; raises ``TooLarge`` as soon as it has more than ``most`` bytes."""
+        body = bytearray()
+        try:
+            async with aclosing(self._wire.chunks(response)) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > most:
+                        raise TooLarge(
+                            f"the answer to {call.path} has more than {most:,} bytes", hint="ask for less at a time"
+                        )
+        except httpx.RequestError as error:
+            raise self._unanswered(call, error) from error
+        finally:
+            await self._wire.leave(response)
+        plain = [(name, value) for name, value in response.headers.items() if name not in _OF_THE_BODY]
+        return httpx.Response(response.status_code, headers=plain, content=bytes(body), request=response.request)
 
     async def stream(self, call: Call[Any]) -> AsyncGenerator[bytes, None]:
         """Carry out one call and yield its body as it comes; once it has begun it is not begun again."""

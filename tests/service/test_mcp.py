@@ -87,6 +87,8 @@ async def _errors(client: Client) -> None:
     assert "did you mean Deployment?" in await refused(client, "search", type="Deploymnt")
     assert "is not a duration" in await refused(client, "what_changed", since="soon")
     assert "cursor is not of this question" in await refused(client, "search", text="x", cursor="nonsense")
+    everything = await refused(client, "sparql", query="SELECT * { ?a ?b ?c . ?d ?e ?f }")
+    assert everything == "problem: the answer to /sparql has more than 8,388,608 bytes\nhint: ask for less at a time"
 
 
 def test_pages_have_everything_once(service: Service) -> None:

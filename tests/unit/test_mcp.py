@@ -242,7 +242,7 @@ def test_links_are_told_with_their_direction() -> None:
 
 
 class OfLogs:
-    """What a client says of logs: 1,000 lines, the newest first; it notes what it was asked."""
+    """What a client says of logs: 300 lines, the newest first; it notes what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[dict[str, Any]] = []
@@ -252,7 +252,7 @@ class OfLogs:
         self.asked.append({"id": id, **options})
         return [
             {"time": "2026-11-27T00:00:00.000Z", "labels": {"pod": "p"}, "line": f"{number} {HOSTILE}"}
-            for number in range(1000)
+            for number in range(300)
         ]
 
 
@@ -268,7 +268,7 @@ def test_pages_of_logs_are_of_one_window() -> None:
     second = written(asyncio.run(tool.ask(client, given, cursor)), cursor, "q")
     assert client.asked[0]["end"] == client.asked[1]["end"] == cursor.page
     assert {(each["id"], each["last"], each["filter"], each["limit"]) for each in client.asked} == {
-        ("a/b/deployment/c", "1h", "x", 1000)
+        ("a/b/deployment/c", "1h", "x", 300)
     }
     shown = [int(each) for answer in (first, second) for each in re.findall(r'\tp\t"(\d+) ', answer)]
     assert shown == list(range(len(shown)))
