@@ -29,7 +29,7 @@ class WithinTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Return an answer as soon as its head is there; raises what ``app`` raises until then."""
         body = await request.aread()
-        answer = _Answering(request, body)
+        answer = _AnswerStream(request, body)
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
@@ -53,7 +53,7 @@ class WithinTransport(httpx.AsyncBaseTransport):
         return httpx.Response(status, headers=headers, stream=answer)
 
 
-class _Answering(httpx.AsyncByteStream):
+class _AnswerStream(httpx.AsyncByteStream):
     """One request while it is answered: what the application receives and sends."""
 
     def __init__(self, request: httpx.Request, body: bytes) -> None:
