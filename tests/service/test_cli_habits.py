@@ -372,10 +372,10 @@ def test_mistakes_of_usage_are_one_line_each() -> None:
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("search", "--limit", "5000"), "must be 1000 or less"),
-        (("serve", "--port", "99999"), "must be 65535 or less"),
-        (("get", "x", "--timeout", "soon"), "must be a number"),
-        (("search", "--limit", "many"), "must be a whole number"),
+        (("search", "--limit", "5000"), "1000"),
+        (("serve", "--port", "99999"), "65535"),
+        (("get", "x", "--timeout", "soon"), "--timeout"),
+        (("search", "--limit", "many"), "--limit"),
         (("history",), "Missing argument 'id'."),
         (("histroy",), "Did you mean 'history'?"),
         (("get", "x", "--outptu", "json"), "--output"),
