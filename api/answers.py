@@ -93,6 +93,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /id/{id}": Answers({303: ()}, (400,)),
     "GET /livez": _json(),
     "GET /logs": Answers({200: (NDJSON, TEXT)}, (400, 404, 406, 502)),
+    "POST /mcp": Answers({200: (JSON,), 202: (), 400: (JSON,), 404: (JSON,)}, (400, 404, 406, 413, 415)),
     "GET /metrics": Answers({200: (TEXT,)}),
     "GET /ns": Answers({200: (HTML, *RDF), 304: ()}, (406,)),
     "GET /ns/{part}": Answers({200: (*RDF, HTML), 303: (), 304: ()}, (404, 406)),

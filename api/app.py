@@ -24,10 +24,12 @@ from drumlin.api.http.bulkheads import Bulkhead, Bulkheads, confine
 from drumlin.api.http.hosts import Hosts
 from drumlin.api.http.owners import users_only
 from drumlin.api.http.strict_parameters import known_only
+from drumlin.api.mcp.http import AgentEndpoint
 from drumlin.api.metrics import Metrics
 from drumlin.api.routes import (
     admin,
     agents,
+    agents_mcp,
     alerts,
     audit,
     compare,
@@ -78,6 +80,7 @@ _STRICT = (
     forecasts,
     graph,
     logs,
+    agents_mcp,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 
@@ -142,7 +145,9 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
     access = AccessGuard(authenticator, app.state.sessions, parts.store, parts.audit)
-    return EdgeApplication(app, parts, views, guard, access, app.state.metrics)
+    service = EdgeApplication(app, parts, views, guard, access, app.state.metrics)
+    app.state.mcp = AgentEndpoint(service)
+    return service
 
 
 def _confine(routers: Sequence[APIRouter]) -> None:

@@ -143,6 +143,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /v1/logs": _REGISTER,
     "POST /v1/metrics": _HEARTBEAT,  # these two only explain what to do instead
     "POST /v1/traces": _HEARTBEAT,
+    "POST /mcp": _READ,  # its tools only read, and ask as the caller
     "GET /ns": _READ,
     "GET /ns/{part}": _READ,
     "GET /profiles": _READ,
