@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
@@ -215,6 +216,26 @@ def test_values_that_are_wrong_are_refused(value: str, word: str) -> None:
 
     assert done.returncode != 0
     assert word in done.stderr
+
+
+def test_every_value_is_in_the_schema_and_in_the_readme() -> None:
+    """The schema is one, knows exactly the values that there are, and the README names each."""
+    schema = json.loads((CHART / "values.schema.json").read_bytes())
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert schema["properties"].keys() - {"global"} == values.keys()
+    for name, value in values.items():
+        if (
+            isinstance(value, dict)
+            and "properties" in schema["properties"][name]
+            and name not in ("config", "resources")
+        ):
+            assert schema["properties"][name]["properties"].keys() == value.keys(), name
+            assert [each for each in value if f".{each}" not in readme] == [], name
+        else:
+            assert f"`{name}`" in readme, name
 
 
 def test_links_of_the_graph_lead_to_the_dashboards_that_are_provisioned(tmp_path: Path) -> None:
