@@ -48,6 +48,7 @@ from drumlin.api.routes import (
     queries,
     resolve,
     search,
+    service_discovery,
     sign_in,
     sparql,
     store,
@@ -133,7 +134,8 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     of_users = [each.router for each in (forecasts, datasources, update, store)]
     others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy))]
     # An issuer adds parameters of its own to the address that it sends a browser back to.
-    others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
+    saved = [service_discovery.router, queries.router_of(app.state.saved_queries)]  # their parameters are the queries'
+    others = [sign_in.router, pages.queries_router, *others, *saved]
     routers = [*strict, *others]
     _add_head(routers)
     _confine(routers)

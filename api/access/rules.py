@@ -120,6 +120,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /api/v0/graph/compact": _WRITE_WHOLE,
     "GET /queries": _READ,
     "GET /queries/{name}": _READ,
+    "GET /sd/{name}": _READ,
     "GET /resolve": _READ,
     "POST /resolve": _READ,
     "GET /history": _READ,
