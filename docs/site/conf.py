@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
-from myst_parser.sphinx_ import MystParser
+from myst_parser.parsers.sphinx_ import MystParser
 from sphinx.application import Sphinx
 
 _PAGES = Path(__file__).parents[2] / "api" / "pages" / "static"
@@ -27,7 +27,7 @@ exclude_patterns = [
 myst_heading_anchors = 4  # as forges make them of headings
 highlight_language = "none"  # of a block that names no language
 html_theme = "guide"
-html_theme_path = ["theme"]
+html_theme_path = ["."]
 html_static_path = [str(_PAGES / "style.css"), str(_PAGES / "icon.svg")]  # the guide looks like the pages
 html_title = "Drumlin"
 html_copy_source = False
@@ -43,8 +43,8 @@ class NotebookParser(MystParser):
     def parse(self, inputstring: str, document: nodes.document) -> None:
         """Read the cells as Markdown."""
         cells = [_markdown(cell) for cell in json.loads(inputstring)["cells"]]
-        name = Path(self.env.docname).name
-        cells.insert(1, f"{{download}}`Download this notebook <{name}.ipynb>`; it asks the service of `make demo`.")
+        name = Path(document["source"]).name
+        cells.insert(1, f"{{download}}`Download this notebook <{name}>`; it asks the service of `make demo`.")
         super().parse("\n\n".join(cells), document)
 
 
