@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,7 +49,7 @@ STAND_INS = {
 """Commands that a block of a shell gets something else for: why, and what."""
 DRUMLIN = 'case "$1" in serve|follow|agent|demo) ;; *) command drumlin "$@";; esac'
 """Commands that run until they are ended; their options are checked by ``tests/unit/test_docs.py``."""
-CURL = 'case "$*" in *chekout*) command curl "$@";; *) command curl -sS --fail-with-body --max-time 30 "$@";; esac'
+CURL = 'case "$*" in *chekout*|*" -f "*) command curl "$@";; *) command curl -sS --fail-with-body --max-time 30 "$@";; esac'
 """An error fails a block, but where it is what the page shows."""
 ELSEWHERE = {
     ("docs/forecasts.md", "from statsforecast import StatsForecast"): "statsforecast is none of our packages",
@@ -65,14 +66,16 @@ class Block(NamedTuple):
 
 
 class Demo(NamedTuple):
-    """A running ``make demo``: its address and what it has shown so far."""
+    """A running ``make demo``: its address, what it has shown so far, and when it was ready."""
 
     url: str
     shown: str
+    ready: str
 
     def here(self, text: str) -> str:
         """Return a text of the documentation with the names and addresses of this demo."""
-        text = re.sub(r"\bprod/", "sample/", text).replace("cluster/prod", "cluster/sample")
+        text = re.sub(r"\bprod/", "sample/", text).replace("cluster/prod", "cluster/sample").replace("edge-lab", "sample")
+        text = text.replace("2026-11-27T12:00:00Z", self.ready)
         text = text.replace("https://kg.example", self.url.replace("127.0.0.1", "localhost"))
         return text.replace("http://localhost:8080", self.url).replace("localhost:8080", self.url.removeprefix("http://"))
 
@@ -94,7 +97,7 @@ def demo() -> Iterator[Demo]:
                 break
         else:
             raise AssertionError(shown)
-        yield Demo(f"http://localhost:{found[1]}", shown)
+        yield Demo(f"http://localhost:{found[1]}", shown, f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}")
         os.killpg(process.pid, signal.SIGINT)
 
 
