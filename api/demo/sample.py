@@ -40,7 +40,7 @@ def scaled_down(ended: datetime) -> list[dict[str, Any]]:
             stem, _, suffix = metadata["name"].rpartition("-")
             name = f"{stem}-{suffix[::-1]}"
             own = {"name": name, "uid": str(uuid.uuid5(uuid.NAMESPACE_DNS, name)), "deletionTimestamp": _written(ended)}
-            found.append({**pod, "metadata": {**metadata, **own}})
+            found.append({"apiVersion": "v1", "kind": "Pod", **pod, "metadata": {**metadata, **own}})
     return found
 
 

@@ -379,7 +379,11 @@ def documentation(request: Request) -> Response:
 
 @router.get("/docs/guide")
 @router.get("/docs/guide/{path:path}")
-def guide_file(request: Request, path: str = "") -> Response:
+def guide_file(
+    request: Request,
+    path: str = "",
+    q: Annotated[str, Query(max_length=1000)] = "",  # noqa: ARG001  the script of its search page reads it
+) -> Response:
     """Return a file of the guide; without one, lead to its first page."""
     if not path:
         return Response(status_code=307, headers={"Location": f"{root_of(request)}docs/guide/{guide.FIRST}"})

@@ -29,6 +29,7 @@ highlight_language = "none"  # of a block that names no language
 html_theme = "guide"
 html_theme_path = ["."]
 html_static_path = [str(_PAGES / "style.css"), str(_PAGES / "icon.svg")]  # the guide looks like the pages
+smartquotes = False  # texts stay as they are written
 html_title = "Drumlin"
 html_copy_source = False
 html_use_index = False

@@ -142,7 +142,7 @@ class Reader:
     def __init__(self, demo: Demo, home: Path, client: Client) -> None:
         self.demo, self.home = demo, home
         self.client = client
-        self.names: dict[str, Any] = {"client": client}
+        self.names: dict[str, Any] = {}
         functions = {name: text for name, (_, text) in STAND_INS.items()} | {"drumlin": DRUMLIN, "curl": CURL}
         self._prelude = "".join(f"{name}() {{ {text}; }}\n" for name, text in functions.items())
         self._environment = {
@@ -156,6 +156,7 @@ class Reader:
         """Run a block; one that ``shows`` must print something."""
         text = self.demo.here(block.text)
         if block.language == "python":
+            self.names["client"] = self.client  # a block before may have closed its own
             exec(compile(text, "a block of the documentation", "exec"), self.names)
         elif block.language in ("sh", "console"):
             self._shell(self.demo.here(shell_of(block)), shows=shows)
@@ -202,6 +203,7 @@ def test_each_kind_of_user_has_a_page() -> None:
         assert len(blocks(page)) > 4
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword in MetricRangeDataFrame")  # prometheus-api-client's own
 @pytest.mark.parametrize("page", [each for each in PAGES if blocks(each)], ids=name_of)
 def test_a_page_runs_as_written(page: Path, demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every block of a page ends without an error; those of a quick start show something."""
