@@ -247,16 +247,16 @@ def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.Scra
 
 
 @contextmanager
-def _sample_service(
-    show: Demo, directory: Path, url: str | None, port: int, scaled_down: datetime
-) -> Iterator[Client]:
+def _sample_service(show: Demo, directory: Path, url: str | None, port: int, scaled_down: datetime) -> Iterator[Client]:
     """Load the sample into a fresh store and serve it; yield a client."""
     cluster = directory / "cluster"
     sample.write_sample(cluster, days=show.days, now=now())
     sample.write_scaled_down(cluster, scaled_down)
     with (
         listening_address("127.0.0.1", port) as chosen,
-        _service(directory, _settings(url, chosen, directory), DumpSource([cluster], KINDS, clock=now), chosen) as client,
+        _service(
+            directory, _settings(url, chosen, directory), DumpSource([cluster], KINDS, clock=now), chosen
+        ) as client,
     ):
         yield client
 

@@ -21,7 +21,20 @@ root_doc = "docs/index"
 extensions = ["myst_parser"]
 include_patterns = ["docs/**", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
 exclude_patterns = [
-    *(".*", "api", "build", "deploy", "dist", "drumlin", "examples", "exporters", "kg", "ontology", "queries", "scripts"),
+    *(
+        ".*",
+        "api",
+        "build",
+        "deploy",
+        "dist",
+        "drumlin",
+        "examples",
+        "exporters",
+        "kg",
+        "ontology",
+        "queries",
+        "scripts",
+    ),
     *("tests", "docs/site"),
 ]
 myst_heading_anchors = 4  # as forges make them of headings
@@ -54,7 +67,17 @@ def _markdown(cell: dict[str, Any]) -> str:
     return text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
 
 
+def _scrollable(
+    _app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: nodes.document | None
+) -> None:
+    """Have wide tables and drawings scroll by themselves, by keyboard too."""
+    wrapped = context.get("body", "").replace("<table ", '<div class="scroll" tabindex="0"><table ')
+    drawing = 'highlight-text notranslate"><div class="highlight"><pre'
+    context["body"] = wrapped.replace("</table>", "</table></div>").replace(drawing, f'{drawing} tabindex="0"')
+
+
 def setup(app: Sphinx) -> None:
-    """Have notebooks read."""
+    """Have notebooks read, and pages used by keyboard."""
+    app.connect("html-page-context", _scrollable)
     app.add_source_suffix(".ipynb", "notebook")
     app.add_source_parser(NotebookParser)

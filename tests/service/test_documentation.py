@@ -74,10 +74,14 @@ class Demo(NamedTuple):
 
     def here(self, text: str) -> str:
         """Return a text of the documentation with the names and addresses of this demo."""
-        text = re.sub(r"\bprod/", "sample/", text).replace("cluster/prod", "cluster/sample").replace("edge-lab", "sample")
+        text = (
+            re.sub(r"\bprod/", "sample/", text).replace("cluster/prod", "cluster/sample").replace("edge-lab", "sample")
+        )
         text = text.replace("2026-11-27T12:00:00Z", self.ready)
         text = text.replace("https://kg.example", self.url.replace("127.0.0.1", "localhost"))
-        return text.replace("http://localhost:8080", self.url).replace("localhost:8080", self.url.removeprefix("http://"))
+        return text.replace("http://localhost:8080", self.url).replace(
+            "localhost:8080", self.url.removeprefix("http://")
+        )
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +182,14 @@ class Reader:
             text = text.replace(own, f"{self.home}{own.replace('/', '-')}")
         command = ["bash", "-euc", self._prelude + text]
         done = subprocess.run(
-            command, cwd=self.home, env=self._environment, input=ANSWER, capture_output=True, text=True, check=False, timeout=120
+            command,
+            cwd=self.home,
+            env=self._environment,
+            input=ANSWER,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         assert done.stdout.strip() or not shows, text

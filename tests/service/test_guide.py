@@ -47,9 +47,12 @@ def test_a_page_obeys_the_policy_of_pages(built: list[str]) -> None:
         assert "style" not in {tag for tag, _ in page.elements}, name
         assert all("src" in given for tag, given in page.elements if tag == "script"), name
         fetched = [
-            given.get("src") or given.get("href", "") for tag, given in page.elements if tag in ("script", "link", "img")
+            given.get("src") or given.get("href", "")
+            for tag, given in page.elements
+            if tag in ("script", "link", "img")
         ]
-        assert fetched and not [each for each in fetched if urlsplit(each).netloc or each.startswith("data:")], name
+        assert fetched, name
+        assert not [each for each in fetched if urlsplit(each).netloc or each.startswith("data:")], name
 
 
 def test_every_link_of_the_guide_leads_to_a_file_and_an_anchor(built: list[str]) -> None:
