@@ -4,6 +4,7 @@ BIN := .venv/bin
 GUIDE := api/pages/built_guide/docs/index.html
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, each of which would compile every module anew
 .PHONY: help demo test check docs bench servers lock vendor clean
 
 help: ## list the targets
