@@ -58,7 +58,10 @@ class NotebookParser(MystParser):
         """Read the cells as Markdown."""
         cells = [_markdown(cell) for cell in json.loads(inputstring)["cells"]]
         name = Path(document["source"]).name
-        cells.insert(1, f"{{download}}`Download this notebook <{name}>`; it asks the service of `make demo`.")
+        cells.insert(
+            1,
+            f"{{download}}`Download this notebook <{name}>`; it needs Jupyter and `drumlin[pandas]`, and asks the service of `make demo`.",
+        )
         super().parse("\n\n".join(cells), document)
 
 

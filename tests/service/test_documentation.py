@@ -38,6 +38,7 @@ PAGES = [
     ROOT / "SECURITY.md",
     *(each for each in sorted((ROOT / "docs").rglob("*.md")) if each != REPLAYED),
 ]
+LANGUAGES = "sh, console, python, toml, json, yaml, sparql, or text for the rest"
 LINES = 80
 """A screen and a half."""
 
@@ -47,7 +48,7 @@ STAND_INS = {
     "pytest": ("the suite is what runs this", ":"),
 }
 """Commands that a block of a shell gets something else for: why, and what."""
-DRUMLIN = 'case "$1" in serve|follow|agent|demo) ;; *) command drumlin "$@";; esac'
+DRUMLIN = 'case "$1" in serve|follow|agent|demo|mcp) ;; *) command drumlin "$@";; esac'
 """Commands that run until they are ended; their options are checked by ``tests/unit/test_docs.py``."""
 CURL = 'case "$*" in *chekout*|*" -f "*) command curl "$@";; *) command curl -sS --fail-with-body --max-time 30 "$@";; esac'
 """An error fails a block, but where it is what the page shows."""
@@ -169,13 +170,14 @@ class Reader:
             Settings.load(self.home / "drumlin.toml")
         elif block.language == "json":
             document = json.loads(text)
-            self.client.subgraph(document["id"]).put(document)
+            if "type" in document and "id" in document:
+                self.client.subgraph(document["id"]).put(document)
         elif block.language == "yaml":
-            assert yaml.safe_load(text)
+            assert all(yaml.safe_load_all(text))
         elif block.language == "sparql":
             list(self.client.sparql(text))
         else:
-            assert block.language in ("text", "{toctree}"), f"a block names its language: {block}"
+            assert block.language in ("text", "{toctree}"), f"a block names its language ({LANGUAGES}): {block}"
 
     def _shell(self, text: str, *, shows: bool) -> None:
         for own in ("/var/lib/drumlin", "/backups"):
@@ -249,3 +251,10 @@ def test_only_what_has_to_be_is_not_run() -> None:
     shells = "\n".join(shell_of(each) for page in PAGES for each in blocks(page) if each.language in ("sh", "console"))
     assert {name for name in STAND_INS if re.search(rf"^{name} |\| {name} ", shells, re.MULTILINE)} == set(STAND_INS)
     assert len(ELSEWHERE) <= 1
+
+
+def test_the_lines_of_the_rest_reference_are_commands_of_a_shell() -> None:
+    """They are made from examples that are replayed elsewhere; here bash reads them."""
+    lines = "\n".join(each.text for each in blocks(REPLAYED) if each.language == "sh")
+    assert lines.count("curl ") > 100
+    subprocess.run(["bash", "-n"], input=lines, text=True, check=True)
