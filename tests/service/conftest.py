@@ -118,7 +118,7 @@ def run_drumlin(*arguments: str, input: str | None = None) -> subprocess.Complet
 
 
 def drumlin_asks(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command that only asks a service in this process, which takes a tenth of the time of starting another."""
+    """Run a command that neither serves nor follows in this process, which takes a tenth of the time of starting another."""
     written = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["drumlin", *arguments])

@@ -67,7 +67,7 @@ def store(full: Path, tmp_path: Path) -> Path:
 
 def load(directory: Path, *arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
     """Load into a store, with nobody at a terminal."""
-    return run_drumlin("load", "--store", str(directory), "--base", BASE, "--cluster", "prod", *arguments, input=input)
+    return drumlin_asks("load", "--store", str(directory), "--base", BASE, "--cluster", "prod", *arguments, input=input)
 
 
 def test_one_pod_loaded_into_a_full_store_buries_nothing(store: Path, tmp_path: Path) -> None:
