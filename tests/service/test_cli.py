@@ -162,7 +162,7 @@ def test_no_service_exits_5() -> None:
 
 def test_serving_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
     """Without authentication, listening on all addresses is refused unless --insecure is said."""
-    answer = run_drumlin("serve", "--host", "0.0.0.0", "--port", "0", "--store", str(tmp_path / "s"))
+    answer = drumlin_asks("serve", "--host", "0.0.0.0", "--port", "0", "--store", str(tmp_path / "s"))
     assert answer.returncode == 1
     assert "--insecure" in answer.stderr
 
@@ -178,7 +178,7 @@ def test_serving_beyond_loopback_needs_a_word(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_one_clear_line(arguments: tuple[str, ...], said: str) -> None:
     """A setting that cannot be used ends serve at once, naming it."""
-    answer = run_drumlin("serve", "--port", "0", *arguments)
+    answer = drumlin_asks("serve", "--port", "0", *arguments)
     assert answer.returncode == 1
     assert said in answer.stderr.splitlines()[-1] + answer.stderr.splitlines()[0]
     assert "Traceback" not in answer.stderr
@@ -226,7 +226,7 @@ def test_what_was_acknowledged_survives_kill(tmp_path: Path) -> None:
 def test_follow_names_the_base_of_the_service(service: Service) -> None:
     """A follower that would write other names than the service has is refused, with the option to give."""
     options = ("--to", service.url, "--base", "https://other.example", "--cluster", "prod")
-    other = run_drumlin("follow", f"dump:{SAMPLE}", *options)
+    other = drumlin_asks("follow", f"dump:{SAMPLE}", *options)
     assert other.returncode == 1
     assert "--base https://kg.example" in other.stderr
 
