@@ -17,18 +17,21 @@ import httpx
 import pytest
 
 from drumlin.api.cli.main import main
+from tests.service.prefork import Forked, prefork
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = "https://kg.example"
 NS = "https://w3id.org/drumlin/ns#"
 SAMPLE = ROOT / "api" / "demo" / "cluster"
 READY_SECONDS = 30
+_FROM_THE_START = ("LD_", "MALLOC_", "PYTHON")
+"""Variables that the interpreter or the system reads before anything is imported."""
 
 
 class Service:
     """A running service: its address, its process, and everything it has written to stderr."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: subprocess.Popen[str] | Forked) -> None:
         self.process = process
         self.log: list[str] = []
         self._announced = threading.Event()
@@ -68,27 +71,19 @@ class Service:
 @contextmanager
 def serving(*options: str, cluster: str = "prod", environment: Mapping[str, str] | None = None) -> Iterator[Service]:
     """Run ``drumlin serve`` on a free port, with more in its environment."""
-    command = [
-        sys.executable,
-        "-m",
-        "drumlin.api.cli.main",
-        "serve",
-        "--port",
-        "0",
-        "--base",
-        BASE,
-        "--cluster",
-        cluster,
-        *options,
-    ]
-    process = subprocess.Popen(
-        command,
-        cwd=ROOT,
-        env={**os.environ, **(environment or {})},
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
+    arguments = ["serve", "--port", "0", "--base", BASE, "--cluster", cluster, *options]
+    more = environment or {}
+    if any(name.startswith(_FROM_THE_START) for name in more):
+        process: subprocess.Popen[str] | Forked = subprocess.Popen(
+            [sys.executable, "-m", "drumlin.api.cli.main", *arguments],
+            cwd=ROOT,
+            env={**os.environ, **more},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            text=True,
+        )
+    else:
+        process = prefork().start(arguments, {**os.environ, **more})
     service = Service(process)
     try:
         yield service

@@ -43,7 +43,7 @@ def test_an_export_goes_into_another_service(service: Service, tmp_path: Path) -
     """Through a service an import is validated and written like any other write; what another owns is left and reported."""
     told = drumlin_asks("dump", "--url", service.url, "--type", "Workload")
     (tmp_path / "w.nq").write_text(told.stdout)
-    with serving() as other:
+    with serving(environment={"PYTHONHASHSEED": "1"}) as other:
         done = drumlin_asks("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE)
         assert done.returncode == 0, done.stderr
         back = httpx.get(other.url + "/export", params={"type": "Workload"}, timeout=30)
