@@ -70,10 +70,13 @@ class Service:
 
 @contextmanager
 def serving(*options: str, cluster: str = "prod", environment: Mapping[str, str] | None = None) -> Iterator[Service]:
-    """Run ``drumlin serve`` on a free port, with more in its environment."""
+    """Run ``drumlin serve`` on a free port, with more in its environment.
+
+    In tests it is a copy of a process that has imported it already; a bench measures one that was started alone.
+    """
     arguments = ["serve", "--port", "0", "--base", BASE, "--cluster", cluster, *options]
     more = environment or {}
-    if any(name.startswith(_FROM_THE_START) for name in more):
+    if "PYTEST_VERSION" not in os.environ or any(name.startswith(_FROM_THE_START) for name in more):
         process: subprocess.Popen[str] | Forked = subprocess.Popen(
             [sys.executable, "-m", "drumlin.api.cli.main", *arguments],
             cwd=ROOT,
