@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import structlog
 
 from drumlin.api.cli.main import main
 from tests.service.prefork import Forked, prefork
@@ -119,6 +120,7 @@ def run_drumlin(*arguments: str, input: str | None = None) -> subprocess.Complet
 def drumlin_asks(*arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
     """Run a command that serves nothing in this process, which takes a tenth of the time of starting another."""
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
+    log = structlog.get_config()
     written = [io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["drumlin", *arguments])
@@ -129,6 +131,7 @@ def drumlin_asks(*arguments: str, input: str = "") -> subprocess.CompletedProces
             main()
     for each, handler in handlers.items():
         signal.signal(each, handler)
+    structlog.configure(**log)
     out, err = (each.buffer.getvalue().decode() for each in written)
     return subprocess.CompletedProcess(arguments, int(ended.value.code or 0), out, err)
 
