@@ -25,7 +25,6 @@ from drumlin.api.http.hosts import Hosts
 from drumlin.api.http.owners import users_only
 from drumlin.api.http.strict_parameters import known_only
 from drumlin.api.metrics import Metrics
-from drumlin.api.pages.series import SharedSeries
 from drumlin.api.routes import (
     admin,
     agents,
@@ -55,6 +54,7 @@ from drumlin.api.routes import (
     update,
     values,
 )
+from drumlin.api.views import DomainViews
 from drumlin.kg.model.authority import is_loopback
 from drumlin.queries.catalogue import QueryCatalogue
 
@@ -104,6 +104,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
+        views.close()
         parts.close()
 
     app = FastAPI(
@@ -118,9 +119,8 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     register_url_convertor("path", _AnyPath())
     app.state.parts = parts
     app.state.metrics = Metrics(parts)
-    app.state.subscribers = events.Subscribers(parts.feed)
+    views = DomainViews(parts, app.state.metrics)
     app.state.saved_queries = QueryCatalogue.load(parts.iris, parts.settings.queries)
-    app.state.shared_series = SharedSeries()
     app.state.authenticator = authenticator
     app.state.sessions = Sessions(parts.settings.base)
     app.state.code_flow = (
@@ -142,7 +142,7 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
     access = AccessGuard(authenticator, app.state.sessions, parts.store, parts.audit)
-    return EdgeApplication(app, parts, guard, access, app.state.metrics)
+    return EdgeApplication(app, parts, views, guard, access, app.state.metrics)
 
 
 def _confine(routers: Sequence[APIRouter]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,7 @@ from drumlin.kg.telemetry.resolve import Resolver
 from drumlin.kg.telemetry.scraped import Discovery
 from drumlin.kg.telemetry.templates import TemplateCatalogue
 from drumlin.kg.telemetry.values import Values
+from drumlin.kg.visibility.visible_store import Visibility, VisibleStore
 from drumlin.kg.workers.pool import WorkerPool
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Services:
     counting: Counting = field(kw_only=True)
     agents: AgentRegistry = field(kw_only=True)
     agent_watch: AgentWatch = field(kw_only=True)
+    visibility: Visibility = field(kw_only=True)
     ending: threading.Event = field(kw_only=True, default_factory=threading.Event)  # set once it is to end
     bulkheads: Bulkheads = field(kw_only=True, default_factory=Bulkheads)
     exporting: tuple[Exporting, ...] = field(default=())
@@ -145,6 +147,7 @@ class Services:
         self.owners.close()
         if self.audit:
             self.audit.close()
+        self.visibility.close()
         self.store.close()
 
 
@@ -261,14 +264,89 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         validation=ValidationPool(workers, iris, max_bytes=limit),
         counting=Counting(store, iris.root),
         agents=agents,
-        agent_watch=AgentWatch(agents),
+        agent_watch=AgentWatch(agents, partial(_leads, exporting)),
         backfills=tuple(_backfills(settings, store, datasources, exporting)),
         audit=access_log(settings, store),
+        visibility=_visibility(settings, store, iris),
     )
     _follow(store, index, parts.feed)
     if is_writable(store):
         _start_jobs(parts)
     return parts
+
+
+def limited(parts: Services, store: VisibleStore) -> Services:
+    """Return the parts of a service for callers who see what is in ``store``: what needs no store of its own is shared."""
+    settings, iris, catalogue = parts.settings, parts.iris, parts.catalogue
+    held = (each for each in configured(settings, iris) if not store.domains.isdisjoint(each.domains))
+    datasources = tuple(replace(each, shared=True) for each in held)
+    resolver = Resolver(
+        store,
+        iris,
+        datasources,
+        catalogue,
+        Intervals(),
+        owners=parts.owners,
+        archive=parts.store.archive if isinstance(parts.store, EmbeddedStore) else None,
+        freshness=partial(_staleness, {each.cluster: each for each in parts.exporting}),
+        domains=store.seen.domains,
+    )
+    history = History(resolver, days=parts.history.days)
+    limit = settings.document_bytes
+    shipped = {document["id"]: document for document in catalogue.documents(iris)}
+    subgraphs = EntityGraphs(store, iris, clock=now, max_bytes=limit, shipped=shipped, parsers=parts.parsers)
+    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=limit, parsers=parts.parsers)
+    beats = parts.agents.heartbeats
+    agents = AgentRegistry(store, settings, iris, catalogue, datasources, clock=now, heartbeats=beats)
+    index = _index(store, iris)
+    found = replace(
+        parts,
+        store=store,
+        subgraphs=subgraphs,
+        graphs=graphs,
+        updates=Updates(store, graphs, settings.base, parts.workers, seconds=settings.query_timeout),
+        resolver=resolver,
+        history=history,
+        values=Values(resolver, history.clients, clock=now),
+        alerts=Alerts(store, iris, datasources, matched_only=True),
+        search=Search(index),
+        feed=ChangeFeed(store, iris, index),
+        documents=ForeignDocuments(store, iris, parts.parsers, parts.workers, max_bytes=limit),
+        counting=Counting(store, iris.root),
+        agents=agents,
+        asking=_asking(settings, store),
+        retention=None,
+        own_metrics=None,
+        observed_calls=None,
+        legacy=None,
+        legacy_store=None,
+        snapshot_expiry=None,
+        backfills=(),
+        files=None,
+    )
+    _follow(store, index, found.feed)
+    return found
+
+
+def close_limited(parts: Services) -> None:
+    """Release what ``limited`` made."""
+    parts.feed.stop()
+    parts.search.index.close()
+    parts.history.clients.close()
+    parts.store.close()
+
+
+def _visibility(settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris) -> Visibility:
+    """Keep what callers see that are limited to domains: beside the store when that is here."""
+    folder = store.files / "views" if isinstance(store, EmbeddedStore) else None
+    kept = Kept(timedelta(days=settings.log_retention), settings.log_bytes)
+    return Visibility(store, folder, iris, lambda: datetime.now(UTC), kept)
+
+
+def _leads(exporting: Sequence[Exporting]) -> bool:
+    """Return whether this process is the elected one, or there is no election."""
+    election = next((each.election for each in exporting if each.election is not None), None)
+    return election is None or election.leads
 
 
 def _staleness(followed: Mapping[str, Exporting], cluster: str) -> Staleness | None:
@@ -452,9 +530,9 @@ def _follow(store: Store, index: Index, feed: ChangeFeed) -> None:
 
 
 async def parts(request: Request) -> Services:
-    """Return the parts of the service that answers ``request`` (FastAPI dependency)."""
-    found: Services = request.app.state.parts
+    """Return the parts of the service that answers ``request``, those for what its caller sees (FastAPI dependency)."""
+    found: Services = request.scope["view"].parts
     return found
 
 
-__all__: Sequence[str] = ["Services", "assemble", "configured", "now", "parts"]
+__all__: Sequence[str] = ["Services", "assemble", "configured", "limited", "now", "parts"]

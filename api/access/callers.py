@@ -31,7 +31,7 @@ class Caller:
     """Who sends a request.
 
     ``owners`` are the names under which an exporter writes, ``guid`` is the agent's own. ``token`` is the id of the token's record,
-    None for an anonymous caller.
+    None for an anonymous caller. ``domains`` (ids) are those that it is limited to; None: it sees everything.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Caller:
     owners: tuple[str, ...] = ()
     guid: str | None = None
     token: str | None = None
+    domains: frozenset[str] | None = None
 
     @property
     def default_owner(self) -> str:

@@ -215,7 +215,7 @@ def granted(claims: Mapping[str, Any], grants: Sequence[GrantSettings], name: st
             hint="an operator adds a grant in drumlin.toml (docs/access.md)",
             detail={"identity": name, "issuer": known_to},
         )
-    return Caller(name, Role(grant.role), grant.owners, grant.guid, id)
+    return Caller(name, Role(grant.role), grant.owners, grant.guid, id, grant.limits(claims))
 
 
 def _issuer_named(text: str) -> Any:

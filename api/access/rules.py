@@ -22,17 +22,21 @@ _OF_ANY_AGENT = frozenset({"/v1/logs", "/v1/metrics", "/v1/traces"})  # a Collec
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Who may use a route: ``roles``, and everybody when it is ``public``. ``changes``: what it does is a write."""
+    """Who may use a route: ``roles``, and everybody when it is ``public``. ``changes``: what it does is a write.
+
+    ``whole``: it is about the whole service, so callers that are limited to domains may not use it.
+    """
 
     roles: frozenset[Role] = frozenset()
     public: bool = False
     changes: bool = False
+    whole: bool = False
 
     def allows(self, caller: Caller, path: str) -> bool:
         """Return whether a caller may use the route at ``path``: an agent only for its own GUID."""
         if self.public:
             return True
-        if caller.role not in self.roles:
+        if caller.role not in self.roles or (self.whole and caller.domains is not None):
             return False
         if caller.role is not Role.agent or path in _OF_ANY_AGENT:
             return True
@@ -48,8 +52,10 @@ _READ_OWN = Rule(frozenset(Role))
 _WRITE_OWN = Rule(_EXPORT.roles | {Role.agent}, changes=True)
 _REGISTER = Rule(frozenset({Role.admin, Role.agent}), changes=True)
 _HEARTBEAT = Rule(frozenset({Role.admin, Role.agent}))  # it changes nothing
-_INSPECT = Rule(frozenset({Role.admin}))
-_OPERATE = Rule(frozenset({Role.admin}), changes=True)
+_INSPECT = Rule(frozenset({Role.admin}), whole=True)
+_OPERATE = Rule(frozenset({Role.admin}), changes=True, whole=True)
+_READ_WHOLE = Rule(_READERS, whole=True)
+_WRITE_WHOLE = Rule(_WRITE.roles, changes=True, whole=True)
 
 ROUTES: Mapping[str, Rule] = {
     "GET /livez": _PUBLIC,
@@ -83,7 +89,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /signout": _PUBLIC,
     "GET /signin/with/{number}": _PUBLIC,
     "GET /signin/callback": _PUBLIC,
-    "GET /metrics": _READ,
+    "GET /metrics": _READ_WHOLE,
     "GET /subgraph/{id:path}": _READ_OWN,
     "PUT /subgraph/{id:path}": _WRITE_OWN,
     "POST /subgraph/{id:path}": _WRITE_OWN,
@@ -116,11 +122,11 @@ ROUTES: Mapping[str, Rule] = {
     "POST /store/{path:path}": _WRITE,
     "DELETE /store/{path:path}": _WRITE,
     "GET /graph": _READ,
-    "PATCH /api/v0/graph": _WRITE,  # the public peer's interface
-    "GET /api/v0/graph": _READ,
-    "GET /api/v0/graph/update": _WRITE,
-    "POST /api/v0/graph/update": _WRITE,
-    "POST /api/v0/graph/compact": _WRITE,
+    "PATCH /api/v0/graph": _WRITE_WHOLE,  # the public peer's interface
+    "GET /api/v0/graph": _READ_WHOLE,
+    "GET /api/v0/graph/update": _WRITE_WHOLE,
+    "POST /api/v0/graph/update": _WRITE_WHOLE,
+    "POST /api/v0/graph/compact": _WRITE_WHOLE,
     "GET /queries": _READ,
     "GET /queries/{name}": _READ,
     "GET /resolve": _READ,
@@ -132,7 +138,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /alerts": _READ,
     "GET /logs": _READ,
     "GET /datasources": _READ,
-    "POST /datasources/import": _WRITE,
+    "POST /datasources/import": _WRITE_WHOLE,
     "GET /forecasts": _READ,
     "GET /forecasts/value": _READ,
     "POST /forecasts": _WRITE,
@@ -220,5 +226,6 @@ def table() -> str:
     rows = []
     for route, rule in ROUTES.items():
         roles = "everybody" if rule.public else ", ".join(f"`{each}`" for each in needed(rule))
-        rows.append(f"| `{route.replace(':path', '')}` | {roles} | {'yes' if rule.changes else ''} |")
+        marks = ["yes" if rule.changes else "", "no" if rule.whole else ""]
+        rows.append(f"| `{route.replace(':path', '')}` | {roles} | {' | '.join(marks)} |")
     return "\n".join(rows)

@@ -32,6 +32,7 @@ REMEMBERED = timedelta(days=30)
 """How long an expired or revoked token stays listed, so that a refusal can give its holder the reason."""
 _FORMAT = 1
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,62}")
+_DOMAIN = re.compile(r"[^\x00-\x20\x7f/]{1,200}")
 _GUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 Clock = Callable[[], datetime]
@@ -49,11 +50,12 @@ class TokenRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     revoked: datetime | None = None
     owners: tuple[str, ...] = ()
     guid: str | None = None
+    domains: tuple[str, ...] = ()
 
     @property
     def caller(self) -> Caller:
         """The caller that holds the token."""
-        return Caller(self.name, self.role, self.owners, self.guid, self.id)
+        return Caller(self.name, self.role, self.owners, self.guid, self.id, frozenset(self.domains) or None)
 
     def state(self, now: datetime) -> str:
         """Return ``active``, ``expired`` or ``revoked``."""
@@ -134,19 +136,21 @@ class TokenFile:
         lifetime: timedelta | None = None,
         owners: Sequence[str] = (),
         guid: str | None = None,
+        domains: Sequence[str] = (),
     ) -> tuple[TokenRecord, str]:
-        """Make a token and return its record and the token itself, which is kept nowhere.
+        """Make a token and return its record and the token itself, which is kept nowhere. Without ``domains`` it is for all.
 
-        Raises ``InvalidInput`` for a name, owners or a GUID that do not fit, ``AlreadyExists`` when the name has an active token.
+        Raises ``InvalidInput`` for a name, owners, a GUID or domains that do not fit, ``AlreadyExists`` when the name has an active token.
         """
         _check(name, role, owners, guid)
+        _check_domains(domains)
         with self._changing() as records:
             now = self._clock()
             if any(each.name == name and each.state(now) == "active" for each in records):
                 raise AlreadyExists(
                     f"{name} has a token", hint=f"replace it: drumlin token rotate {name}, or choose another name"
                 )
-            record, token = _made(name, role, now, lifetime, tuple(owners), guid)
+            record, token = _made(name, role, now, lifetime, tuple(owners), guid, tuple(dict.fromkeys(domains)))
             records.append(record)
         return record, token
 
@@ -168,7 +172,7 @@ class TokenFile:
                     records[position] = msgspec.structs.replace(
                         each, expires=end if each.expires is None else min(end, each.expires)
                     )
-            record, token = _made(name, last.role, now, lifetime, last.owners, last.guid)
+            record, token = _made(name, last.role, now, lifetime, last.owners, last.guid, last.domains)
             records.append(record)
         return record, token
 
@@ -263,13 +267,35 @@ def _check(name: str, role: Role, owners: Sequence[str], guid: str | None) -> No
         raise InvalidInput(f"{guid[:64]!r} is not a GUID", hint="1 to 128 letters, digits, '.', '_' and '-'")
 
 
+def _check_domains(domains: Sequence[str]) -> None:
+    for each in domains:
+        if not _DOMAIN.fullmatch(each):
+            raise InvalidInput(
+                f"{each[:64]!r} is not the id of a domain", hint="give what follows domain/ in its id, such as alice"
+            )
+
+
 def _made(
-    name: str, role: Role, now: datetime, lifetime: timedelta | None, owners: tuple[str, ...], guid: str | None
+    name: str,
+    role: Role,
+    now: datetime,
+    lifetime: timedelta | None,
+    owners: tuple[str, ...],
+    guid: str | None,
+    domains: tuple[str, ...],
 ) -> tuple[TokenRecord, str]:
     token = PREFIX + secrets.token_urlsafe(32)
     expires = None if lifetime is None else _after(now, lifetime)
     record = TokenRecord(
-        secrets.token_hex(4), name, role, digest_of(token.encode()), now, expires, owners=owners, guid=guid
+        secrets.token_hex(4),
+        name,
+        role,
+        digest_of(token.encode()),
+        now,
+        expires,
+        owners=owners,
+        guid=guid,
+        domains=domains,
     )
     return record, token
 

@@ -52,6 +52,13 @@ def create(
         typer.Option(help="exporter of a dump: the cluster whose hosting graphs it may write.", show_default=False),
     ] = None,
     guid: Annotated[str | None, typer.Option(help="agent: its GUID.", show_default=False)] = None,
+    domain: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Id of a domain: the token sees and writes what is its, and nothing else. May be repeated [all domains].",
+            show_default=False,
+        ),
+    ] = None,
     store: Store = None,
     tokens: Tokens = None,
     config: Config = None,
@@ -62,7 +69,8 @@ def create(
     From the first token on, the service asks for one (setting `anonymous`).
 
     **Examples**: `drumlin token create grafana --role reader --expires 90d --store /var/lib/drumlin` ·
-    `drumlin token create prod --role exporter --source kubernetes:prod --store /var/lib/drumlin > prod.token`
+    `drumlin token create prod --role exporter --source kubernetes:prod --store /var/lib/drumlin > prod.token` ·
+    `drumlin token create alice --role reader --domain alice --store /var/lib/drumlin`
     """
     from drumlin.api.access.callers import Role
 
@@ -70,7 +78,9 @@ def create(
     file = _file(store, tokens, config)
     chosen = Role(one_of(role, tuple(Role), "--role"))
     first = not file.path.exists()
-    made = file.create(name, chosen, lifetime=_length(expires), owners=_owners(source, cluster), guid=guid)
+    made = file.create(
+        name, chosen, lifetime=_length(expires), owners=_owners(source, cluster), guid=guid, domains=domain or ()
+    )
     if first:
         _note("from now on the service asks for tokens; the setting anonymous says what is possible without one")
     _print_made(*made, output)
@@ -196,13 +206,15 @@ def _shown(record: TokenRecord) -> dict[str, Any]:
         "revoked": record.revoked and record.revoked.isoformat(),
         "owners": list(record.owners) or None,
         "guid": record.guid,
+        "domains": list(record.domains) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
 def _cell(row: dict[str, Any], column: str) -> str | None:
     if column == "bound to":
-        return ", ".join(row.get("owners", ())) or row.get("guid")
+        bound = (*row.get("owners", ()), row.get("guid"), *(f"domain/{each}" for each in row.get("domains", ())))
+        return ", ".join(filter(None, bound)) or None
     value: str | None = row.get(column)
     return value
 

@@ -75,6 +75,8 @@ class AccessGuard:
         place = self._rules.find(scope["path"])
         rule = place.rule(exchange.method) if place is not None else None
         caller = None if rule is not None and place is not None and place.path in _SIGN_IN else self._caller_of(scope)
+        if caller is not None and caller.domains is not None and rule is not None and rule.public:
+            caller = None  # what is said to those who are known is about the whole service
         if caller is None:
             if rule is not None and rule.public:
                 return None
@@ -143,6 +145,12 @@ def _forbidden(caller: Caller, rule: Rule, route: str) -> DrumlinError:
             f"{caller.name} callers have the role {caller.role}, and {route} takes {' or '.join(roles)}",
             hint=_HINT.format(role=roles[0]),
             detail={"identity": caller.name, "role": caller.role.value, "needs": roles},
+        )
+    if caller.domains is not None and rule.whole and caller.role in rule.roles:
+        return Forbidden(
+            f"{caller.name} is limited to {', '.join(sorted(caller.domains))}, and {route} is about the whole service",
+            hint="a token that is not limited to domains may use it",
+            detail={"identity": caller.name, "role": caller.role.value, "domains": sorted(caller.domains)},
         )
     own = caller.role is Role.agent and Role.agent in rule.roles
     if own:

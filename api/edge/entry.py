@@ -20,9 +20,9 @@ from drumlin.api.bootstrap import Services
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.exchange import Exchange
 from drumlin.api.edge.heartbeat import HeartbeatEndpoint
+from drumlin.api.edge.leader import LeaderEndpoint
 from drumlin.api.edge.request_guard import PUBLIC, RequestGuard
 from drumlin.api.edge.slow_clients import SlowClientGuard
-from drumlin.api.edge.sparql import SparqlEndpoint
 from drumlin.api.edge.subgraph import SubgraphEndpoint
 from drumlin.api.http import problems
 from drumlin.api.http.asgi import Application, Receive, Scope, Send
@@ -32,6 +32,7 @@ from drumlin.api.http.representations import Whole
 from drumlin.api.metrics import Metrics
 from drumlin.api.pages.addresses import SUFFIX, has_page, to_page, wants_page
 from drumlin.api.routes import operations
+from drumlin.api.views import DomainViews, View
 from drumlin.kg.errors import DrumlinError, StoreUnavailable, Unauthenticated
 from drumlin.kg.threads import call_safely
 
@@ -70,9 +71,15 @@ class EdgeApplication:
     """The whole service as one application (ASGI); ``app`` is FastAPI's part of it."""
 
     def __init__(
-        self, app: Application, parts: Services, guard: RequestGuard, access: AccessGuard, metrics: Metrics
+        self,
+        app: Application,
+        parts: Services,
+        views: DomainViews,
+        guard: RequestGuard,
+        access: AccessGuard,
+        metrics: Metrics,
     ) -> None:
-        self.app, self._guard, self._access, self._metrics = app, guard, access, metrics
+        self.app, self._views, self._guard, self._access, self._metrics = app, views, guard, access, metrics
         self._slow_clients = SlowClientGuard(metrics)
         # Liveness is answered as long as the event loop turns, without a thread or the store: a service that is restarted for a
         # late answer is worse off than one that is slow.
@@ -80,9 +87,9 @@ class EdgeApplication:
         self._ended: set[Exchange] = set()
         self._cut = False
         self._alive = Whole(msgspec.json.encode(operations.alive(parts.settings)), media_type="application/json")
-        self._sparql = SparqlEndpoint(parts, parts.asking, metrics) if parts.asking else None
         self._subgraph = SubgraphEndpoint(parts)
         self._heartbeat = HeartbeatEndpoint(parts.agents.heartbeats, app)
+        self._leader = LeaderEndpoint(parts)
         self._signed = parts.settings.takes_signed_tokens
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
@@ -208,10 +215,13 @@ class EdgeApplication:
         if closed is not None:
             await closed(scope, receive, send)
             return
-        endpoint = self._endpoint(exchange)
+        endpoint: Endpoint | None = None
         try:
-            answer = self.app if endpoint is None else await endpoint(exchange)
-            await answer(scope, receive, send)
+            async with self._views.lent(exchange.caller) as view:
+                scope["view"] = view
+                endpoint = self._endpoint(exchange, view)
+                answer = self.app if endpoint is None else await endpoint(exchange)
+                await answer(scope, receive, send)
         except Exception as error:
             if endpoint is None and exchange.ended:
                 return  # FastAPI has answered and logged it (``problems.register``), and raises it all the same
@@ -219,7 +229,7 @@ class EdgeApplication:
                 raise  # which cuts the answer that has begun
             await exchange.problem(error)(scope, receive, send)
 
-    def _endpoint(self, exchange: Exchange) -> Endpoint | None:
+    def _endpoint(self, exchange: Exchange, view: View) -> Endpoint | None:
         """Return what answers a request here, None when FastAPI does; ``exchange.route`` is the route that documents it."""
         path, method, query = exchange.scope["path"], exchange.method, exchange.scope["query_string"]
         reads = method in ("GET", "HEAD")
@@ -228,15 +238,18 @@ class EdgeApplication:
             return self._livez
         if (
             path == "/sparql"
-            and self._sparql
+            and view.sparql
             and (method == "POST" or (reads and b"query=" in query))
             and b"explain=" not in query
         ):
             exchange.route = path
-            return self._sparql
+            return view.sparql
+        if self._leader.takes(exchange):
+            return self._leader
         if not query and self._heartbeat.takes(exchange):
             return self._heartbeat
-        if path.startswith("/subgraph/") and not query and method in self._subgraph.methods:
+        is_plain = path.startswith("/subgraph/") and not query and method in self._subgraph.methods
+        if is_plain and view is self._views.whole:
             exchange.route = "/subgraph/{id:path}"
             return self._subgraph
         return None

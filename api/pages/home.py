@@ -52,7 +52,11 @@ def view(service: Services) -> HomeView:
         failing_exact=bad.exact,
         bad_phases=_FAILING,
         places={name: all_.facets[name] for name in ("domain", "cluster")},
-        stale=tuple(found.warning for each in service.exporting if (found := each.staleness)),
+        stale=tuple(
+            found.warning
+            for each in service.exporting
+            if (found := each.staleness) and service.store.entry(service.iris.cluster(each.cluster))
+        ),
         generation=all_.generation,
         total=all_.total,
         exact=all_.exact,

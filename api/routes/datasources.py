@@ -38,7 +38,7 @@ def list_datasources(
         raise ResourceNotFound(
             f"there is no datasource {name[:80]!r}", hint=did_you_mean(name, [each.name for each in known])
         )
-    if not probe:
+    if not probe or any(each.shared for each in wanted):  # a look would show what else there is
         return {"items": [probing.describe(each) for each in wanted]}
     clusters = service.resolver.clusters()
     look = partial(probing.probe, catalogue=service.resolver.catalogue, now=now(), clusters=clusters)

@@ -169,8 +169,8 @@ class Subscribers:
 
 
 async def subscribers(request: Request) -> Subscribers:
-    """Return those of the application (FastAPI dependency)."""
-    found: Subscribers = request.app.state.subscribers
+    """Return those of what the caller sees (FastAPI dependency)."""
+    found: Subscribers = request.scope["view"].subscribers
     return found
 
 

@@ -175,7 +175,7 @@ def history(
     fragment: Fragment = None,
 ) -> Response:
     """Show a metric as a picture with its query, unit and coverage."""
-    view = series.picture(service, request.app.state.shared_series, entity, metric, last)
+    view = series.picture(service, request.scope["view"].shared_series, entity, metric, last)
     return render(request, "series.html", fragment=fragment, view=view, spans=series.SPANS)
 
 

@@ -28,6 +28,10 @@ class GrantSettings(BaseModel):
     role: Literal["reader", "writer", "admin", "exporter", "agent", "peer"] = Field(description="Role that it grants.")
     owners: tuple[str, ...] = Field((), description="Names under which an exporter writes.")
     guid: str | None = Field(None, description="GUID of an agent.")
+    domains: tuple[str, ...] = Field((), description="Domains that the callers are limited to [all].")
+    domain_claim: str | None = Field(
+        None, description="Claim that names the domains instead; without it in a token, the grant does not fit."
+    )
 
     @model_validator(mode="after")
     def _says_whose(self) -> Self:
@@ -35,17 +39,31 @@ class GrantSettings(BaseModel):
             raise ValueError("owners are for the role exporter, which needs them")
         if (self.role == "agent") != (self.guid is not None):
             raise ValueError("guid is for the role agent, which needs it")
+        if self.domains and self.domain_claim is not None:
+            raise ValueError("say either domains or domain_claim")
         return self
 
     def fits(self, claims: Mapping[str, Any]) -> bool:
         """Return whether a token with these claims gets the role."""
-        found: Any = claims.get(self.claim)
-        if found is None:
-            found = claims
-            for part in self.claim.split("."):
-                found = found.get(part) if isinstance(found, Mapping) else None
-        values = found if isinstance(found, list) else [found]
-        return any(isinstance(each, str) and fnmatchcase(each, self.value) for each in values)
+        if self.domain_claim is not None and not _values(claims, self.domain_claim):
+            return False
+        return any(fnmatchcase(each, self.value) for each in _values(claims, self.claim))
+
+    def limits(self, claims: Mapping[str, Any]) -> frozenset[str] | None:
+        """Return the domains that a token with these claims is limited to; None: it is for all."""
+        if self.domain_claim is not None:
+            return frozenset(_values(claims, self.domain_claim))
+        return frozenset(self.domains) or None
+
+
+def _values(claims: Mapping[str, Any], name: str) -> list[str]:
+    """Return the texts that a claim has; dots in its name lead into objects."""
+    found: Any = claims.get(name)
+    if found is None:
+        found = claims
+        for part in name.split("."):
+            found = found.get(part) if isinstance(found, Mapping) else None
+    return [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, str) and each]
 
 
 class IssuerSettings(BaseModel):

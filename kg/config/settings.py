@@ -150,6 +150,14 @@ class ElectionSettings(BaseModel):
     seconds: int = Field(
         8, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
     )
+    identity: str | None = Field(
+        None, pattern=r"^[^\s_{}]{1,200}$", description="Name of this process in the Lease [its host name]."
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^https?://.*\{host\}",
+        description="Address at which a process is reached, `{host}` being its name in the Lease: what agents send goes on to the leader.",
+    )
 
 
 class Settings(BaseSettings):
@@ -257,6 +265,12 @@ class Settings(BaseSettings):
     )
     readers: int | None = Field(
         None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
+    )
+    domain_views: int = Field(
+        16,
+        ge=1,
+        le=1000,
+        description="Sets of domains, to which callers are limited, whose graphs are kept open at once.",
     )
     slow_query: float = Field(1.0, gt=0, description="Seconds from which a SPARQL query is logged, by its digest.")
     series_cache_bytes: int = Field(

@@ -85,7 +85,11 @@ class FoundAlerts(NamedTuple):
 class Alerts:
     """The alerts of the configured datasources. Blocks; for many threads."""
 
-    def __init__(self, store: Store, iris: Iris, datasources: Sequence[Datasource]) -> None:
+    def __init__(
+        self, store: Store, iris: Iris, datasources: Sequence[Datasource], *, matched_only: bool = False
+    ) -> None:
+        """``matched_only``: those about nothing in a namespace of the store, which may be somebody else's, are left out."""
+        self._matched_only = matched_only
         self._graph = TelemetryGraph(store, iris)
         self._iris = iris
         self._servers = [each for each in datasources if each.kind in KINDS and each.access is not None]
@@ -163,6 +167,8 @@ class Alerts:
         more |= {self._iris.cluster(cluster) for _, cluster, _ in placed if cluster}
         rows |= self._graph.ask_all(_ABOUT, more - rows.keys())
         for alert, cluster, named in placed:
+            if self._matched_only and not any(rows.get(each) for each in named):
+                continue
             if cluster is None:
                 yield replace(
                     alert, unmatched=f"its labels and the binding of {alert.datasources[0]} do not tell its cluster"

@@ -133,7 +133,7 @@ def share(domain: str, datasource: Datasource, inventory: Inventory) -> Share:
     everywhere = inventory.clusters_of(domain)
     whole = Share(tuple(sorted(everywhere)))
     bound = names(datasource, _DOMAIN) or datasource.domains == (domain,)
-    if bound or datasource.kind == "parquet" or inventory.domains <= {domain}:
+    if bound or datasource.kind == "parquet" or inventory.domains.union(datasource.domains) <= {domain}:
         return whole
     hosted = frozenset(each.cluster for each in inventory.of(domain, "cluster"))
     for kind in _KINDS:

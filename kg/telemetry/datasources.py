@@ -81,7 +81,8 @@ class Datasource:
     ``asks_language`` likewise: until it answered, it is taken for a Prometheus. ``doubled``: whether things are scraped more than
     once, so that queries make one of them (None: perhaps); ``asks_doubled``: it is looked whether that is so.
     ``clusters`` and ``domains`` (names; empty: any) say whose telemetry it holds; ``matchers`` (label → value with the holes
-    ``{cluster}`` and ``{domain}``) pick theirs among its series (``kg.telemetry.binding``).
+    ``{cluster}`` and ``{domain}``) pick theirs among its series (``kg.telemetry.binding``). ``shared``: it may hold what those who ask
+    must not see, so that nothing is said of what else it has.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Datasource:
     exporters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     nodes: NodeJoin | None = None
     recorded: bool = False
+    shared: bool = False
 
     @classmethod
     def from_settings(cls, settings: DatasourceSettings, iris: Iris, domain_iri: str | None) -> Self:

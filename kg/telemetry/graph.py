@@ -104,6 +104,7 @@ _SCOPES: Mapping[str, Scope] = {
     **dict.fromkeys(("Workflow", "Task", "Party", "Serving"), "Group"),
     **dict.fromkeys(WORKLOAD_KINDS, "Workload"),
 }
+_PLACES: frozenset[Scope] = frozenset({"Cluster", "Node", "Domain"})  # what others' pods are in as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +144,22 @@ class StoredMetric:
 
 
 class TelemetryGraph:
-    """Reads what resolving needs from a store, and from the archive of the runs that have left it."""
+    """Reads what resolving needs from a store, and from the archive of the runs that have left it.
 
-    def __init__(self, store: Listing, iris: Iris, archive: RunArchive | None = None) -> None:
+    Of the telemetry of clusters, nodes and domains only that of ``domains`` (IRIs) is found; None: that of all.
+    """
+
+    def __init__(
+        self,
+        store: Listing,
+        iris: Iris,
+        archive: RunArchive | None = None,
+        domains: frozenset[str] | None = None,
+    ) -> None:
         self._store = store
         self._iris = iris
         self._archive = archive
+        self._domains = domains
         self._templates: tuple[tuple[tuple[str, str], ...], tuple[Template, ...]] = ((), ())
 
     def inventory(self) -> Inventory:
@@ -191,6 +202,13 @@ class TelemetryGraph:
                 hint="workloads, pods, namespaces, nodes, hosts, virtual machines, containers, domains, their routes, clusters, functions "
                 "and invocations have",
             )
+        if self._domains is not None and _SCOPES[kind] in _PLACES:
+            home = rows[0].get("domain")
+            if iri not in self._domains and home not in self._domains:
+                raise ResourceNotFound(
+                    f"the telemetry of {self._iris.short(iri)} is another domain's",
+                    hint="ask for what is your domain's own",
+                )
         named = self._iris.parse(iri).name
         cluster, namespace = (named.name if _SCOPES[kind] == "Cluster" else None), None
         if isinstance(named, ObjectName):

@@ -184,7 +184,7 @@ class History:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._resolver = resolver
-        self._days = days
+        self.days = days
         self._clock = clock
         self.clients = DatasourceClients(sleep)
         """The clients of the datasources, which current values share."""
@@ -198,8 +198,8 @@ class History:
     def close(self) -> None:
         """Close all connections, and the day cache."""
         self.clients.close()
-        if self._days:
-            self._days.close()
+        if self.days:
+            self.days.close()
 
     def plan(
         self,
@@ -342,7 +342,7 @@ class History:
 
     def _one(self, client: Client, key: Key, resolution: Resolution, plan: Plan) -> _GriddedSeries:
         grid = plan.grid
-        days = None if isinstance(client, Parquet) else self._days  # files come later, and are as near as the cache
+        days = None if isinstance(client, Parquet) else self.days  # files come later, and are as near as the cache
         gathered = gather(client, resolution, grid, days, self._clock())
         missing = gathered.values.null_count
         if missing == grid.points and not gathered.not_finite:

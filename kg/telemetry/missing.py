@@ -24,6 +24,14 @@ def explain_absence(client: Prometheus, query: str, start: datetime, end: dateti
 
     Raises what the client raises when the server does not answer this.
     """
+    if client.datasource.shared:
+        return _missing(
+            client,
+            query,
+            "there are no samples in the window",
+            missing="samples",
+            hint="take a longer window, or ask an operator of the datasource what it holds",
+        )
     lacking = [_first(client, query, way, start, end) for way in ways(query)]
     if lacking and all(lacking):
         return next(each for each in lacking if each)

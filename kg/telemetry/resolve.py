@@ -238,7 +238,7 @@ class Resolver:
     """Resolves entities of one store. ``datasources`` are the configured ones; those of the graph are found there.
 
     Without ``intervals`` and ``owners`` nothing is ever asked of a server. ``archive`` has the runs that have left the graph.
-    ``freshness`` says which clusters are out of sight; resolutions warn of them.
+    ``freshness`` says which clusters are out of sight; resolutions warn of them. ``domains`` (IRIs) limit whose telemetry is resolved.
     """
 
     def __init__(
@@ -252,8 +252,9 @@ class Resolver:
         owners: OwnerLabels | None = None,
         archive: RunArchive | None = None,
         freshness: Freshness = always_fresh,
+        domains: frozenset[str] | None = None,
     ) -> None:
-        self._graph = TelemetryGraph(store, iris, archive)
+        self._graph = TelemetryGraph(store, iris, archive, domains)
         self._freshness = freshness
         self._owners = owners
         self._iris = iris

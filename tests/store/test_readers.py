@@ -443,7 +443,7 @@ def test_what_an_earlier_life_left_is_removed(tmp_path: Path) -> None:
 
 def test_who_waits_is_not_held_up_by_what_was_written_since() -> None:
     """A reader that holds what a query needs answers it at once; what came later it replays when there is time."""
-    pools = pool.Pools(0, 1, lambda _: None, lambda _: None)
+    pools = pool.Pool(0, 1, lambda: None, lambda _: None)
     for generation in range(1, 4):
         pools.follow(Delta(generation, "INSERT DATA {}", (), bulk=False))
     owed: list[list[int]] = []
@@ -483,9 +483,9 @@ def test_the_client_that_used_least_comes_first(tmp_path: Path) -> None:
     """Of those who wait for a reader, the one whose client used less time is served first, whoever came first."""
     served = Served(tmp_path)
     served.readers.charge("busy", 100.0)
-    held = [served.readers.borrow(None, time.monotonic() + PATIENCE, who) for who in ("x", "y")]
+    held = [served.readers.borrow(time.monotonic() + PATIENCE, who) for who in ("x", "y")]
     readers = [each if isinstance(each, QueryWorker) else each.result(30) for each in held]
-    waiting = [served.readers.borrow(None, time.monotonic() + PATIENCE, who) for who in ("busy", "busy", "new")]
+    waiting = [served.readers.borrow(time.monotonic() + PATIENCE, who) for who in ("busy", "busy", "new")]
     served.readers.release(readers[0])
     assert [isinstance(each, Promise) and each.done() for each in waiting] == [False, False, True]
     served.readers.release(readers[1])

@@ -353,5 +353,5 @@ def test_the_file_is_plain_json(file: TokenFile) -> None:
     content = msgspec.json.decode(file.path.read_bytes())
     assert content["tokens"][0] | {"id": "", "sha256": ""} == {
         "id": "", "name": "prod", "role": "exporter", "sha256": "", "created": "2026-01-01T00:00:00Z",
-        "expires": "2026-01-02T00:00:00Z", "revoked": None, "owners": ["kubernetes:prod"], "guid": None,
+        "expires": "2026-01-02T00:00:00Z", "revoked": None, "owners": ["kubernetes:prod"], "guid": None, "domains": [],
     }  # fmt: skip
