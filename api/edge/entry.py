@@ -215,19 +215,30 @@ class EdgeApplication:
         if closed is not None:
             await closed(scope, receive, send)
             return
-        endpoint: Endpoint | None = None
+        domains = exchange.caller.domains if exchange.caller else None
+        if domains is None:
+            await self._reply(exchange, self._views.whole, receive, send)
+            return
         try:
-            async with self._views.lent(exchange.caller) as view:
-                scope["view"] = view
-                endpoint = self._endpoint(exchange, view)
-                answer = self.app if endpoint is None else await endpoint(exchange)
-                await answer(scope, receive, send)
+            async with self._views.lent(domains) as view:
+                await self._reply(exchange, view, receive, send)
+        except DrumlinError as error:  # there is no view to answer from
+            if exchange.status:
+                raise
+            await exchange.problem(error)(scope, receive, send)
+
+    async def _reply(self, exchange: Exchange, view: View, receive: Receive, send: Send) -> None:
+        exchange.scope["view"] = view
+        endpoint = self._endpoint(exchange, view)
+        try:
+            answer = self.app if endpoint is None else await endpoint(exchange)
+            await answer(exchange.scope, receive, send)
         except Exception as error:
             if endpoint is None and exchange.ended:
                 return  # FastAPI has answered and logged it (``problems.register``), and raises it all the same
             if exchange.status:
                 raise  # which cuts the answer that has begun
-            await exchange.problem(error)(scope, receive, send)
+            await exchange.problem(error)(exchange.scope, receive, send)
 
     def _endpoint(self, exchange: Exchange, view: View) -> Endpoint | None:
         """Return what answers a request here, None when FastAPI does; ``exchange.route`` is the route that documents it."""

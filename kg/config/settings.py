@@ -160,6 +160,14 @@ class ElectionSettings(BaseModel):
     )
 
 
+class CertificateSettings(BaseModel):
+    """The certificate that the service itself shows; where an ingress or a proxy does, nobody needs it."""
+
+    model_config = _FROZEN
+    certificate: Path = Field(description="File with its certificate and those above it (PEM); read when it starts.")
+    key: Path = Field(description="File with the private key (PEM, without a password).")
+
+
 class Settings(BaseSettings):
     """All of it. Every field can be set as ``DRUMLIN_<NAME>``; nested ones with ``__`` (``DRUMLIN_DOMAIN__ID``)."""
 
@@ -265,6 +273,9 @@ class Settings(BaseSettings):
     )
     readers: int | None = Field(
         None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
+    )
+    tls: CertificateSettings | None = Field(
+        None, description="Serve https with this certificate, a table `[tls]` [http] (docs/access.md)."
     )
     domain_views: int = Field(
         16,

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drumlin.api.access.callers import Caller, Role
+from drumlin.api.access.callers import Role
 from drumlin.api.bootstrap import Services, assemble
 from drumlin.kg.config.issuers import GrantSettings
 from drumlin.kg.config.settings import Settings
@@ -220,19 +220,16 @@ def test_views_give_way_to_others_unless_they_are_in_use(parts: Services, tmp_pa
     views = asked.app._views
 
     async def run() -> None:
-        def caller(domain: str) -> Caller:
-            return Caller(domain, Role.reader, domains=frozenset({domain}))
-
-        async with views.lent(caller("dora")) as first:
-            async with views.lent(caller("dora")) as again:
+        async with views.lent(frozenset({"dora"})) as first:
+            async with views.lent(frozenset({"dora"})) as again:
                 assert again is first
-            async with views.lent(caller("bob")):
+            async with views.lent(frozenset({"bob"})):
                 with pytest.raises(Busy):
-                    async with views.lent(caller("carol")):
+                    async with views.lent(frozenset({"carol"})):
                         pass
-            async with views.lent(caller("carol")):
+            async with views.lent(frozenset({"carol"})):
                 assert frozenset({"bob"}) not in views._open
-        async with views.lent(caller("bob")) as bobs:
+        async with views.lent(frozenset({"bob"})) as bobs:
             assert [each.graph for each in bobs.parts.store.entries(prefix=f"{IRIS.root}main/")] == [
                 IRIS.root + ANOTHERS
             ]

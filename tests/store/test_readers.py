@@ -215,6 +215,19 @@ def test_a_result_that_nobody_reads_is_held_back_and_then_given_up(alone: Served
     assert len(alone.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
 
 
+def test_a_reader_whose_whole_result_has_come_outlives_one_who_reads_only_a_part(alone: Served) -> None:
+    """What came with the part that was read is looked at, too: the reader has ended its query, and answers the next one."""
+    until(lambda: len(alone.readers._pool.idle) == 2)
+    before = set(alone.readers.pids)
+    for _ in range(4):
+        answer = alone.store.answer(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}", media_type=CSV)
+        assert next(answer.chunks)
+        answer.chunks.close()
+    until(lambda: len(alone.readers._pool.idle) == 2)
+    assert set(alone.readers.pids) == before
+    assert alone.readers.ended["abandoned"] == 0
+
+
 def test_a_result_ends_mid_stream_at_its_deadline(served: Served) -> None:
     """A result that takes too long is cut with an error, not ended as if it were whole."""
     answer = served.store.answer("SELECT * { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }", media_type=CSV, timeout=0.5)

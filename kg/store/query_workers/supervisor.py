@@ -299,16 +299,21 @@ class Readers:
             while not self._orphans.empty():
                 self._pool.tended[self._orphans.get()] = time.monotonic() + _DRAINING
             tended = {each.socket.fileno(): each for each in self._pool.tended}
+        for reader in tended.values():  # what nobody waits for may have come whole: then no event tells of it
+            self._tend_again(reader)
         poll = select.poll()
         for descriptor in tended:
             if descriptor >= 0:
                 poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(1000 * TICK / 2):
-            with self._lock:
-                reader = tended[descriptor]
-                if reader not in self._pool.tended:
-                    continue
-            self._tend(reader)
+            self._tend_again(tended[descriptor])
+
+    def _tend_again(self, reader: QueryWorker) -> None:
+        """Tend a reader, unless it is tended no more."""
+        with self._lock:
+            if reader not in self._pool.tended:
+                return
+        self._tend(reader)
 
     def _tend(self, reader: QueryWorker) -> None:
         """Read on behalf of nobody: until the end, then the reader is free."""
