@@ -5,7 +5,7 @@ GUIDE := api/pages/built_guide/docs/index.html
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
 unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, each of which would compile every module anew
-.PHONY: help demo test check docs bench servers lock vendor clean
+.PHONY: help demo test check docs bench conformance servers lock vendor clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -33,6 +33,9 @@ docs: $(GUIDE) ## the documentation as pages, which the service has at /docs/gui
 
 bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+conformance: .venv/installed ## the W3C's suites through HTTP, compared with the engine: SUITES="…/rdf-tests …/json-ld-api" (clones)
+	@$(BIN)/python -m tests.w3c $(SUITES) $(ARGS)
 
 servers: ## Debian's prometheus, prometheus-node-exporter and others, when root on Debian; else says what is missing
 	@scripts/servers
