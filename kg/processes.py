@@ -27,7 +27,7 @@ _M_ARENA_MAX = -8  # malloc.h
 def start(
     module: str, *arguments: str, descriptors: Sequence[int] = (), stderr: int | None = None
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a module, which is told our pid as ``--parent``, and return its process and what to talk to it through.
+    """Start a module, which gets our pid as ``--parent``, and return its process and what to talk to it through.
 
     ``descriptors`` are the open files that it inherits, under their numbers; ``stderr`` is the one that its errors go to, ours by default.
     """

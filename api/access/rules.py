@@ -81,6 +81,8 @@ ROUTES: Mapping[str, Rule] = {
     "GET /changes": _READ,
     "GET /about": _READ,
     "GET /docs": _READ,
+    "GET /docs/guide": _READ,
+    "GET /docs/guide/{path:path}": _READ,
     "GET /static/{version}/{name}": _PUBLIC,  # the page to sign in needs them, and they say nothing of what there is
     "GET /signin": _PUBLIC,
     "POST /signin": _PUBLIC,

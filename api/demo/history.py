@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -25,16 +26,22 @@ _MB = 1_000_000.0
 
 
 class GeneratedHistory:
-    """All series from ``start`` (epoch seconds) on: first what was, then, to be scraped, what is. Not for use by several threads."""
+    """All series from ``start`` (epoch seconds) on: first what was, then, to be scraped, what is. Not for use by several threads.
 
-    def __init__(self, start: int) -> None:
+    Those of the pods that were ``scaled_down`` end then; without that time there are none.
+    """
+
+    def __init__(self, start: int, scaled_down: datetime | None = None) -> None:
+        gone = sample.scaled_down(scaled_down) if scaled_down else []
+        names = tuple(f'"{each["metadata"]["name"]}"' for each in gone)
+        end = int(scaled_down.timestamp()) if scaled_down else None
+
+        def generated(name: str, level: float, swing: float) -> _GeneratedSeries:
+            return _GeneratedSeries(name, start, level, swing, end if any(each in name for each in names) else None)
+
         self._families = [
-            (
-                family,
-                kind,
-                [_GeneratedSeries(_name(family, kind, labels), start, level, swing) for labels, level, swing in found],
-            )
-            for family, kind, found in _families()
+            (family, kind, [generated(_name(family, kind, labels), *rest) for labels, *rest in found])
+            for family, kind, found in _families([*sample.collection("pods"), *gone])
         ]
 
     def write(self, path: Path, end: int) -> int:
@@ -44,7 +51,7 @@ class GeneratedHistory:
             for family, kind, found in self._families:
                 out.write(f"# TYPE {family} {kind}\n")
                 for series in found:
-                    times = range(series.time, end, STEP)
+                    times = range(series.time, min(end, series.end or end), STEP)
                     for time in times:
                         out.write(f"{series.name} {series.sample(time, kind)} {time}\n")
                     count += len(times)
@@ -57,7 +64,7 @@ class GeneratedHistory:
         for family, kind, found in self._families:
             name = _name(family, kind, "").removesuffix("{}")
             lines.append(f"# TYPE {name} {kind}")
-            lines += [f"{series.name} {series.sample(time, kind)}" for series in found]
+            lines += [f"{series.name} {series.sample(time, kind)}" for series in found if series.end is None]
         return "\n".join(lines) + "\n"
 
 
@@ -100,8 +107,8 @@ def _name(family: str, kind: str, labels: str) -> str:
 
 
 class _GeneratedSeries:
-    def __init__(self, name: str, start: int, level: float, swing: float) -> None:
-        self.name, self.time, self._level, self._swing = name, start, level, swing
+    def __init__(self, name: str, start: int, level: float, swing: float, end: int | None) -> None:
+        self.name, self.time, self.end, self._level, self._swing = name, start, end, level, swing
         self._random = random.Random(name)  # noqa: S311 - a reproducible picture, not a secret
         self._shift = self._random.random() * _DAY
         self._last, self._total = float(start - STEP), 0.0
@@ -116,8 +123,8 @@ class _GeneratedSeries:
         return f"{self._total:.3f}" if kind == "counter" else f"{value:.6g}"
 
 
-def _families() -> Iterator[tuple[str, str, list[Series]]]:
-    pods = [_Pod(each) for each in sample.collection("pods")]
+def _families(manifests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, str, list[Series]]]:
+    pods = [_Pod(each) for each in manifests]
     containers = [(pod, name, limit) for pod in pods for name, limit in pod.containers]
     cadvisor = 'job="kubelet",metrics_path="/metrics/cadvisor"'
 

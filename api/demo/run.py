@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,7 +83,11 @@ def demo(*, once: bool, port: int, days: int, system: System = "edge") -> int:
 
 
 def _edge(show: Demo, directory: Path, port: int, *, once: bool) -> None:
-    with _telemetry(show, directory) as url, _sample_service(show, directory, url, port) as client:
+    scaled_down = now() - timedelta(days=show.days / 2)
+    with (
+        _telemetry(show, directory, scaled_down) as url,
+        _sample_service(show, directory, url, port, scaled_down) as client,
+    ):
         _graph(show, client)
         _series(show, client, fetch=url is not None)
         if not once:
@@ -200,7 +205,7 @@ def _observed(show: Demo, client: Client) -> None:
 
 
 @contextmanager
-def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
+def _telemetry(show: Demo, directory: Path, scaled_down: datetime) -> Iterator[str | None]:
     """Start a real Prometheus that holds generated history and scrapes a real node-exporter; yield its address."""
     if not prometheus.find_binary("prometheus") or not prometheus.find_binary("promtool"):
         show.missing.append("series, since Prometheus is not installed: apt-get install prometheus")
@@ -211,7 +216,7 @@ def _telemetry(show: Demo, directory: Path) -> Iterator[str | None]:
     text = directory / "history.om"
     end = int(now().timestamp()) // history.STEP * history.STEP
     with out.status(f"generating {show.days} days of history …"):
-        generated = history.GeneratedHistory(end - show.days * 86_400)
+        generated = history.GeneratedHistory(end - show.days * 86_400, scaled_down)
         count = generated.write(text, end + 1)
         prometheus.backfill(text, home)
         text.unlink()
@@ -242,13 +247,16 @@ def _node_exporter(show: Demo, home: Path) -> Iterator[dict[str, prometheus.Scra
 
 
 @contextmanager
-def _sample_service(show: Demo, directory: Path, url: str | None, port: int) -> Iterator[Client]:
+def _sample_service(show: Demo, directory: Path, url: str | None, port: int, scaled_down: datetime) -> Iterator[Client]:
     """Load the sample into a fresh store and serve it; yield a client."""
     cluster = directory / "cluster"
     sample.write_sample(cluster, days=show.days, now=now())
+    sample.write_scaled_down(cluster, scaled_down)
     with (
         listening_address("127.0.0.1", port) as chosen,
-        _service(directory, _settings(url, chosen), DumpSource([cluster], KINDS, clock=now), chosen) as client,
+        _service(
+            directory, _settings(url, chosen, directory), DumpSource([cluster], KINDS, clock=now), chosen
+        ) as client,
     ):
         yield client
 
@@ -270,7 +278,7 @@ def _service(directory: Path, settings: Settings, source: DumpSource | None, por
         parts.close()
 
 
-def _settings(url: str | None, port: int) -> Settings:
+def _settings(url: str | None, port: int, directory: Path) -> Settings:
     found: list[DatasourceSettings] = []
     if url:
         scrape = f"{history.STEP}s"
@@ -299,6 +307,8 @@ def _settings(url: str | None, port: int) -> Settings:
             }
         )
     )
+    kept = {"name": "forecasts", "kind": "parquet", "url": (directory / "forecasts").as_uri()}
+    found.append(DatasourceSettings.model_validate(kept))
     site = DomainSettings.model_validate(
         {"id": "glaciation-node1", "type": "GlaciationNode", "url": "https://glaciation-node1.example/"}
     )

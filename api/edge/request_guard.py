@@ -27,7 +27,7 @@ class RequestGuard:
         self._hosts = hosts
         self._any_origin = "*" in settings.cors
         base = base_origin(settings)
-        # A base on loopback is also what other services of this machine have; which port is ours, the Host header tells.
+        # A base on loopback is also what other services of this machine have; the Host header says which port is ours.
         self._origins = {*settings.cors, *([str(base)] if base and not is_loopback(base.host) else [])}
         self._known_hosts: set[bytes] = set()
 

@@ -19,7 +19,7 @@ client: ContextVar[Callable[[], Receive | None]] = ContextVar("client", default=
 async def unless_disconnected(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:
     """Return what ``work`` returns; cancel it and return None when the client leaves first.
 
-    The body of the request was read: all that ``receive`` can tell is that the client has left.
+    The body of the request was read: all that ``receive`` can report is that the client has left.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_disconnected(receive))

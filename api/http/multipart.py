@@ -1,4 +1,4 @@
-"""``multipart/form-data`` with RDF documents in it (RFC 7578): each part has a Content-Type, or a file name that tells its syntax.
+"""``multipart/form-data`` with RDF documents in it (RFC 7578): each part has a Content-Type, or a file name that shows its syntax.
 
 ``application/octet-stream`` names no syntax: curl sends it for every file whose ending it does not know, as ``.ttl``. Parts are cut at
 their delimiters and counted before anything looks at them.

@@ -15,7 +15,7 @@ _SHORTEST = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class LaneWork:
-    """A piece of work of one party; ``ended`` None: it still runs. ``state`` names its colour, ``said`` tells all of it in words."""
+    """A piece of work of one party; ``ended`` None: it still runs. ``state`` names its colour, ``said`` describes all of it in words."""
 
     party: str
     name: str

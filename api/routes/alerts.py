@@ -26,7 +26,7 @@ def get_alerts(
 ) -> dict[str, Any]:
     """Return the alerts of the configured Prometheus and Alertmanager datasources, with ``entities``, the most specific first.
 
-    An alert about a pod concerns its workload, namespace, cluster and domain too. Where nothing tells the cluster of an alert,
+    An alert about a pod concerns its workload, namespace, cluster and domain too. Where nothing names the cluster of an alert,
     ``unmatched`` says why. ``failures`` are the datasources that could not be asked. Nothing of it is stored.
     """
     found = service.alerts.fetch(entity, states=state or (), severities=severity or (), datasource=datasource)

@@ -181,7 +181,7 @@ def _frame(event: Event, chosen: EventFilter) -> bytes:
 async def _next(feed: ChangeFeed, position: Position, limit: int) -> Sequence[Event]:
     if feed.remembers(position):
         return feed.after(position, limit)
-    while feed.learning and not feed.ended:  # noqa: ASYNC110 - nobody tells; rather late than without what it is filtered by
+    while feed.learning and not feed.ended:  # noqa: ASYNC110 - nobody reports it; rather late than without what it is filtered by
         await asyncio.sleep(0.1)
     return await run_in_threadpool(feed.after, position, limit)
 
@@ -197,7 +197,7 @@ async def _stream(
             news = others.news
             try:
                 found = await _next(feed, position, 500)
-            except EventsGone:  # too slow; it is told so, by 410, when it comes again
+            except EventsGone:  # too slow; it gets 410 when it comes again
                 break
             if found:
                 frames = others.frames(position, found, chosen)

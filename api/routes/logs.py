@@ -39,7 +39,7 @@ def get_logs(
     datasource: Annotated[str | None, Query(description="Name of the datasource to use.")] = None,
     accept: Annotated[str | None, Header()] = None,
 ) -> BodyStream:
-    """Return lines, each once, in order of time; NDJSON ends with an object that tells query, warnings and number of lines.
+    """Return lines, each once, in order of time; NDJSON ends with an object that has query, warnings and number of lines.
 
     When the server of the lines fails in between, that object has a ``problem``, and text ends with a line that says so.
     """

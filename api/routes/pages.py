@@ -21,9 +21,9 @@ from drumlin.api.bootstrap import Services, now, parts
 from drumlin.api.http import filter_validation, problems
 from drumlin.api.http.negotiation import ContextChoice
 from drumlin.api.http.past import generation_of
-from drumlin.api.http.relative_addresses import MAX_DEPTH
+from drumlin.api.http.relative_addresses import MAX_DEPTH, root_of
 from drumlin.api.http.time_window import window
-from drumlin.api.pages import about, accuracy, board, changes, comparing, entity, home, query, rendering, series
+from drumlin.api.pages import about, accuracy, board, changes, comparing, entity, guide, home, query, rendering, series
 from drumlin.api.pages.addresses import SUFFIX
 from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
@@ -374,7 +374,26 @@ def about_page(request: Request) -> Response:
 @router.get("/docs")
 def documentation(request: Request) -> Response:
     """Show every route of the OpenAPI document, grouped as there."""
-    return render(request, "docs.html", groups=about.routes(request.app.openapi()))
+    return render(request, "docs.html", groups=about.routes(request.app.openapi()), guide=bool(guide.files()))
+
+
+@router.get("/docs/guide")
+@router.get("/docs/guide/{path:path}")
+def guide_file(
+    request: Request,
+    path: str = "",
+    q: Annotated[str, Query(max_length=1000)] = "",  # noqa: ARG001  the script of its search page reads it
+) -> Response:
+    """Return a file of the guide; without one, lead to its first page."""
+    if not path:
+        return Response(status_code=307, headers={"Location": f"{root_of(request)}docs/guide/{guide.FIRST}"})
+    if path not in guide.files():
+        there = "it was built without that page" if guide.files() else "this service was installed without it"
+        raise ResourceNotFound(
+            f"there is no page {path[:64]!r} of the guide: {there}", hint="`make docs` in the repository builds it"
+        )
+    file = guide.FOLDER / path
+    return Response(file.read_bytes(), media_type=guide.media_type(path), headers={"Cache-Control": "no-cache"})
 
 
 @router.get("/static/{version}/{name}")

@@ -111,7 +111,7 @@ def _pairs(service: Services, entities: list[str], body: ResolveRequest) -> Iter
 
 
 def _metrics(service: Services, entity: str) -> list[str]:
-    """Return the metrics of an entity; of one that has none to tell, ``*``, so that its line says why."""
+    """Return the metrics of an entity; of one that has none, ``*``, so that its line says why."""
     try:
         return service.resolver.metrics_of(entity)
     except DrumlinError:

@@ -29,7 +29,7 @@ _SCOPES: Mapping[str, Scope] = {
 
 @dataclass(frozen=True, slots=True)
 class Surrounding:
-    """What documents of one site are made with; ``datasources`` are those that tell the site's series from others'."""
+    """What documents of one site are made with; ``datasources`` are those that distinguish the site's series from others'."""
 
     settings: Settings
     iris: Iris

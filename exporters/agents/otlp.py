@@ -31,7 +31,7 @@ _CLASSES: Mapping[str, EntityType] = {
     "container": "ContainerInstance",
     "vm": "VirtualMachine",
 }
-"""Entity type → class; what Kubernetes tells itself (k8s.*) is its exporter's, and services and processes have no class here."""
+"""Entity type → class; what Kubernetes reports itself (k8s.*) is its exporter's, and services and processes have no class here."""
 _NAMES: Mapping[EntityType, tuple[str, str]] = {
     "Host": ("host.name", "host.id"),
     "ContainerInstance": ("container.name", "container.id"),

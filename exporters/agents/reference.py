@@ -140,7 +140,7 @@ def _container(found: DockerContainer) -> EntityRegistration:
 
 
 def _memory() -> int | None:
-    """Return the bytes of memory of this machine, as Linux tells them."""
+    """Return the bytes of memory of this machine, as Linux reports them."""
     try:
         lines = _MEMINFO.read_text(encoding="ascii").splitlines()
     except OSError:

@@ -38,7 +38,7 @@ _Version = tuple[str, int, int, int]
 class DumpSource:
     """The objects in ``paths`` (files, directories, ``-`` for standard input), one file in memory at a time.
 
-    Of the last reading, ``skipped`` counts the objects of kinds that are not in the table of kinds, ``empty`` tells where lists without
+    Of the last reading, ``skipped`` counts the objects of kinds that are not in the table of kinds, ``empty`` says where lists without
     objects stand, ``whole`` is False when something could not be read.
     """
 
@@ -128,7 +128,7 @@ class DumpSource:
             )
 
     def _versions(self) -> tuple[_Version, ...]:
-        """Return what tells the present files from others: path, identity, size and time of writing of each."""
+        """Return what distinguishes the present files from others: path, identity, size and time of writing of each."""
         files = [file for path in self._paths if path != STDIN for file in _expanded(Path(path))]
         return tuple(each for file in files if (each := _version(file)))
 

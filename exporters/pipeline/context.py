@@ -1,4 +1,4 @@
-"""What a renderer may ask: names, the settings that shape documents, and the facts that other objects have told.
+"""What a renderer may ask: names, the settings that shape documents, and the facts that other objects have published.
 
 A renderer stays pure: with equal facts, an equal manifest gives an equal document. The context notes which facts were read,
 so that the pipeline renders again when one of them changes.
@@ -38,7 +38,7 @@ def object_topic(graph: str) -> Topic:
 
 
 def whole_topic(home: str) -> Topic:
-    """The topic of whether all objects of a kind have been told, likewise."""
+    """The topic of whether all objects of a kind have come, likewise."""
     return ("whole", home)
 
 
@@ -68,7 +68,7 @@ class ClusterContext:
         )
 
     def describable(self, place: Place, datasources: Iterable[Datasource]) -> list[Datasource]:
-        """Return the datasources that hold the telemetry of what is in a place and tell it from other clusters'."""
+        """Return the datasources that hold the telemetry of what is in a place and distinguish it from other clusters'."""
         return binding.described(datasources, place, self.known | {self.settings.cluster})
 
     @property
@@ -149,7 +149,7 @@ class RenderContext:
         return self.memory.awaits_any(home, namespace)
 
     def exists(self, iri: str) -> bool:
-        """Return whether there is such an object, told by the source or known to the graph."""
+        """Return whether there is such an object, reported by the source or known to the graph."""
         return self.awaits(iri) or iri in self.present
 
     def kept(self, term: str, homes: Collection[str]) -> list[str]:
@@ -157,7 +157,7 @@ class RenderContext:
         return [iri for iri in self.linked(term) if self.home(iri) in homes and self.awaits(iri)]
 
     def home(self, iri: str) -> str:
-        """Return what tells the kind in the IRI of an object (``Kind.home``)."""
+        """Return what names the kind in the IRI of an object (``Kind.home``)."""
         return home_in(self.around.iris.short(iri))
 
     def labels(self, labels: Mapping[str, str] | None) -> list[str]:

@@ -193,7 +193,7 @@ class Entities:
         self._memory.mentioned(self._name(kind, Metadata(name, namespace=namespace)))
 
     def completed(self, change: Synced) -> None:
-        """Take in that all objects of a kind have been told: what an earlier life wrote and is not among them is lost."""
+        """Take in that all objects of a kind have come: what an earlier life wrote and is not among them is lost."""
         if change.namespace is None:
             self.synced.add(change.kind.segment)
         for graph, earlier in self._memory.completed(change.kind, change.namespace):
@@ -288,7 +288,7 @@ class Entities:
         return frozenset().union(*self._data.values())
 
     def nodes(self) -> list[tuple[str, Mapping[str, str]]]:
-        """Return the names and labels of the nodes that have been told."""
+        """Return the names and labels of the nodes that have come."""
         return list(self._facts.on(NODES))
 
     def telemetry_changed(self, around: ClusterContext) -> None:

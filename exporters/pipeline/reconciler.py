@@ -363,7 +363,7 @@ class Reconciler:
         return True
 
     def _nodes_of_sites(self) -> Sites:
-        """Return the sites' nodes; a site that has lost all of them stays, and so do nodes of which the source has not told yet."""
+        """Return the sites' nodes; a site that has lost all of them stays, and so do nodes that the source has not reported yet."""
         domain = self._around.settings.domain
         if domain.node_label is None:
             return {}

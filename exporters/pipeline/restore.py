@@ -250,7 +250,7 @@ class Memory:
 
 
 def home_in(id: str) -> str:
-    """Return what tells the kind in a short id; ``Kind.home`` is the same of a kind."""
+    """Return what names the kind in a short id; ``Kind.home`` is the same of a kind."""
     first, _, kind, *_ = (*id.split("/"), "", "")
     return first if first in RESERVED else kind
 

@@ -21,7 +21,7 @@ class _Incoming(io.RawIOBase):
         self._rest = b""
 
     def readable(self) -> bool:
-        """Tell that it can be read."""
+        """Return that it can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

@@ -145,7 +145,7 @@ class _ForecastOperations:
     async def compare(self, of: Of, id: str | None = None) -> dict[str, Any]:
         """Compare a forecast with what came since: ``points``, ``mae`` (in the metric's unit), ``mape`` (%), ``mase``, ``unit``, ``table``.
 
-        ``quantileLoss`` and ``intervalCoverage`` tell of its quantiles; ``mase`` is against repeating the day before. Raises
+        ``quantileLoss`` and ``intervalCoverage`` measure its quantiles; ``mase`` is against repeating the day before. Raises
         ``ResourceNotFound`` when there is no such forecast, ``MetricMissing`` when nothing of its time has come yet.
         """
         from drumlin.kg.telemetry import measures

@@ -134,7 +134,7 @@ def _logs(
 
 
 def _whole(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the lines of an answer, whose last object tells about the others; raises when that is missing or says that they were cut."""
+    """Return the lines of an answer, whose last object describes the others; raises when that is missing or says that they were cut."""
     lines, about = said[:-1], said[-1] if said else {}
     if "problem" not in about and "lines" in about:
         return lines
@@ -165,7 +165,7 @@ def _alerts(
 def _datasources(name: str | None = None, *, probe: bool = True) -> Call[list[dict[str, Any]]]:
     """Return the datasources and what a look at each shows: version, oldest sample, what templates do not find.
 
-    Raises ``ResourceNotFound`` for a ``name`` that there is not; a server that is away is told in its place.
+    Raises ``ResourceNotFound`` for a ``name`` that there is not; a server that is away is reported in its place.
     """
     return calls.datasources(name, probe=probe)
 

@@ -58,7 +58,7 @@ class EntityGraph(msgspec.Struct, frozen=True):
 
     @property
     def digest(self) -> str:
-        """What tells this content from any other."""
+        """What distinguishes this content from any other."""
         return self.stored.entry.digest
 
     @property
@@ -174,11 +174,11 @@ class EntityGraphs:
     def putting(
         self, id: str, said: Statements | GraphContent, *, owner: str = USER, expected: str | Unconditional | None = ANY
     ) -> tuple[GraphWrite, Callable[[Written], Written]]:
-        """Return the write that ``put`` makes, and what tells its outcome from the store's; a content was accepted for the graph."""
+        """Return the write that ``put`` makes, and what makes its outcome of the store's; a content was accepted for the graph."""
         return self.in_turn(self.prepare(id, said, owner=owner, expected=expected))
 
     def in_turn(self, write: GraphWrite) -> tuple[GraphWrite, Callable[[Written], Written]]:
-        """Return a write as it is to be made now, and what tells its outcome: a tombstone counts as absent."""
+        """Return a write as it is to be made now, and what makes its outcome: a tombstone counts as absent."""
         if write.expected is None and (gone := self._tombstone(write.graph)) is not None:
             write = _expecting(write, gone.entry.digest)
         return write, _told
@@ -274,7 +274,7 @@ class EntityGraphs:
 
 
 def _told(written: Written) -> Written:
-    """Tell of a write over a tombstone, which counts as absent."""
+    """Return the outcome of a write over a tombstone, which counts as absent."""
     if written.held is None or written.outcome != "replaced" or not is_tombstone(written.held, written.graph):
         return written
     return Written(written.graph, "created", written.digest, written.generation)

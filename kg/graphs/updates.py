@@ -228,7 +228,7 @@ _Where = Literal["none", "reader", "apart"]
 
 
 def _where(operations: Sequence[Operation]) -> _Where:
-    """Tell what evaluates the WHERE parts: a reader can when there is one, it comes first, and it needs no dataset of its own.
+    """Return what evaluates the WHERE parts: a reader can when there is one, it comes first, and it needs no dataset of its own.
 
     (A reader's dataset lists its named graphs or has them all; WITH alone has one default graph beside all named ones.)
     """

@@ -189,7 +189,7 @@ def _of_ours(term: _Property, value: Any) -> str:
         iri = compiled().definition(value).predicate if term.coercion == "@vocab" else value
         if _IRI.fullmatch(iri) and is_iri(iri):
             return f"<{iri}>"
-        # The text itself is not told: an address may hold a password.
+        # The text itself is not shown: an address may hold a password.
         raise InvalidDocument(
             f"a value of {term.predicate} is not an absolute IRI", hint="check what the object gives there"
         )
@@ -325,7 +325,7 @@ class _Writer:
         self.incoming: dict[str, list[tuple[str, str]]] = {}
         self.written: set[str] = set()
         self.depth = 0
-        self.reversed_: set[tuple[str, str, str]] = set()  # statements already told from the other side
+        self.reversed_: set[tuple[str, str, str]] = set()  # statements already made from the other side
         for name, said in self.facts.items():
             for predicate in self.context.reversed & said.keys():
                 for other in said[predicate]:

@@ -126,7 +126,7 @@ def _refuse_ill_formed(data: bytes, base: str | None, kept: int) -> None:
     lenient = ox.Store()
     lenient.load(data, format=ox.RdfFormat.JSON_LD, base_iri=base, lenient=True)
     if len(lenient) > kept and any(map(_Words.of(json.loads(data)).are_ill_formed_in, lenient)):
-        raise InvalidDocument(  # the text itself is not told: an address may hold a password
+        raise InvalidDocument(  # the text itself is not shown: an address may hold a password
             "a statement of the jsonld document has an IRI or a language tag that is ill-formed",
             hint="percent-encode what an IRI may not hold",
         )

@@ -36,7 +36,7 @@ log = structlog.get_logger()
 
 
 class Known(NamedTuple):
-    """What the feed tells of an entity: its values, and the digest of its tombstone when it is one."""
+    """What the feed reports of an entity: its values, and the digest of its tombstone when it is one."""
 
     facets: Facets
     tombstone: str | None
@@ -91,7 +91,7 @@ class Index:
             raise sqlite3.DatabaseError("a row of it is damaged") from error
 
     def _mark(self, position: int) -> str:
-        """Return what tells this history from another one with as many generations."""
+        """Return what distinguishes this history from another one with as many generations."""
         if position < self._store.oldest:
             return ""
         entries = self._store.log(position - 1, 1)
@@ -120,7 +120,7 @@ class Index:
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Have a connection to read with; raises ``StoreUnavailable`` when the disk fails.
 
-        What is damaged is made anew, in the background: it is not there yet when the error is told, but ``listing`` is.
+        What is damaged is made anew, in the background: it is not there yet when the error is raised, but ``listing`` is.
         """
         file = self._tables.file
         try:

@@ -24,7 +24,7 @@ class FacetUpdate(NamedTuple):
 
 
 class IndexedBatch(NamedTuple):
-    """What was taken in: up to which generation, how many changes, and what they told anew."""
+    """What was taken in: up to which generation, how many changes, and what they brought."""
 
     position: int
     changes: int
@@ -94,7 +94,7 @@ def row_of(iris: Iris, entry: GraphEntry, lines: Lines, number: int = 0) -> tupl
 
 
 def mark_of(entry: LogEntry) -> str:
-    """Return what tells a history from another one with as many generations."""
+    """Return what distinguishes a history from another one with as many generations."""
     return f"{entry.at.isoformat()} {entry.graph} {entry.after}"
 
 

@@ -82,7 +82,7 @@ class SearchHit:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A page. ``total`` and ``facets`` are exact when ``exact``, else they tell of the first ``EXACT`` matches; ``next`` is the cursor."""
+    """A page. ``total`` and ``facets`` are exact when ``exact``, else they cover the first ``EXACT`` matches; ``next`` is the cursor."""
 
     items: tuple[SearchHit, ...]
     total: int

@@ -198,7 +198,7 @@ class Tables:
     def put(self, rows: Sequence[Row], known: Mapping[int, Row]) -> list[Row]:
         """Write rows, in place of those that are ``known`` by number; returns them with their numbers, in the order of these.
 
-        In that order, since FTS5 begins another segment when it is told of an earlier row than before. Of the words only those that begin
+        In that order, since FTS5 begins another segment when it gets an earlier row than before. Of the words only those that begin
         with the character of one that comes or goes: what FTS5 notes of a beginning is gone with any word that had it.
         """
         there = sorted([each for each in rows if each.row in known], key=lambda each: each.row)

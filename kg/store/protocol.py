@@ -189,7 +189,7 @@ class Store(Protocol):
         ...
 
     def may_hold(self, prefix: str) -> bool:
-        """Tell quickly whether the name of a graph may begin with ``prefix``: False when none does."""
+        """Return quickly whether the name of a graph may begin with ``prefix``: False when none does."""
         ...
 
     def entries(

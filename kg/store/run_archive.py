@@ -199,7 +199,7 @@ class RunArchive:
                 database.execute("INSERT INTO span VALUES (?, ?, ?, ?, ?)", (*key, first, last))
 
     def note_dump(self, cluster: str, at: float) -> None:
-        """Note that what is known of a cluster is what a dump of that time tells."""
+        """Note that what is known of a cluster is what a dump of that time shows."""
         if (int(at), int(at)) not in self.spans("seen", cluster, [""]):
             self.note("seen", cluster, [""], int(at), int(at))
 

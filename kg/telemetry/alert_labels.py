@@ -36,7 +36,7 @@ IDENTIFYING = frozenset(
 
 
 def cluster_of(labels: Mapping[str, str], server: Datasource, known: Collection[str]) -> str | None:
-    """Return the cluster that an alert is about; None where its labels and the datasource's binding do not tell."""
+    """Return the cluster that an alert is about; None where its labels and the datasource's binding do not say."""
     holding = server.clusters or tuple(known)
     found = list(holding)
     for label, value in server.matchers.items():

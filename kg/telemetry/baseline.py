@@ -170,7 +170,7 @@ def _known_until(values: Values, origin: int) -> int:
 
 
 def _level_length(values: Values, end: int, period: int, day: int, *, scaled: bool) -> int:
-    """Return how much of what came last tells the level: a day, or its last quarter when that differs from the day as it never does."""
+    """Return how much of what came last sets the level: a day, or its last quarter when that differs from the day as it never does."""
     quarter = day // 4
     if quarter < _FEW:
         return day

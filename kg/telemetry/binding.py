@@ -128,7 +128,7 @@ class Share:
 def share(domain: str, datasource: Datasource, inventory: Inventory) -> Share:
     """Return what of a datasource is a domain's: its nodes, else its namespaces.
 
-    Raises ``InvalidInput`` when several domains are known and nothing tells which series are this one's.
+    Raises ``InvalidInput`` when several domains are known and nothing shows which series are this one's.
     """
     everywhere = inventory.clusters_of(domain)
     whole = Share(tuple(sorted(everywhere)))
@@ -156,7 +156,7 @@ def _some(
     others: Iterable[Member],
     everywhere: Collection[str],
 ) -> Share:
-    """Return a share of nodes or namespaces; refuse one that cannot be told from others' of the same name."""
+    """Return a share of nodes or namespaces; refuse one that cannot be distinguished from others' of the same name."""
     clusters, named = frozenset(each.cluster for each in own), frozenset(each.name for each in own)
     if shared := sorted(each.name for each in others if each.cluster in clusters and each.name in named):
         raise InvalidInput(
@@ -190,7 +190,7 @@ def clusters_added_together(datasource: Datasource, known: Collection[str]) -> I
 
 
 def domains_added_together(datasource: Datasource, domain: str, known: Collection[str]) -> InvalidInput:
-    """Return the error that a datasource cannot tell a domain's series from those of others, with the lines that bind it."""
+    """Return the error that a datasource cannot distinguish a domain's series from those of others, with the lines that bind it."""
     lines = configuration(datasource, f'domains = ["{domain}"]', 'matchers = { domain = "{domain}" }')
     return InvalidInput(
         f"no node or namespace is known of the domain {domain}, {len(known)} domains are known, and datasource"

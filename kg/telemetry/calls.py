@@ -1,4 +1,4 @@
-"""Observed calls: who calls whom, as the metrics of service graphs and meshes tell, and what selects the series of each pair.
+"""Observed calls: who calls whom, as the metrics of service graphs and meshes report, and what selects the series of each pair.
 
 Each of these names both ends of a call in its own labels; the table here says in which. One reporter and one direction are read, since
 each call is counted at both ends. A name is a workload's only where nothing else can be meant: by its namespace, else as the only workload
@@ -358,7 +358,7 @@ def written(labels: Mapping[str, frozenset[str]]) -> list[str]:
 def read_matchers(texts: Iterable[str]) -> tuple[Matcher, ...]:
     """Return what every selector of an invocation's metrics must have, of what the graph has (``written``).
 
-    Where a label has several values, any of them: each end is told by its own labels, so every combination is of the same pair.
+    Where a label has several values, any of them: each end is known by its own labels, so every combination is of the same pair.
     """
     values: defaultdict[str, set[str]] = defaultdict(set)
     for text in texts:

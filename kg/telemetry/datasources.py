@@ -77,8 +77,8 @@ class Datasource:
     are asked where raw series are missing (``kg.telemetry.renaming``). ``logs`` tells
     which pods' logs a Loki holds, ``metrics`` whose metrics a Prometheus does, ``namespaces`` whose telemetry at all (patterns; empty:
     everybody's); ``dashboards`` are a Grafana's URL templates per scope; ``database`` is an InfluxDB's, and
-    ``series`` tells where in it a template's metric is. ``learns``: the scrape interval is not configured, so the server is asked for it;
-    ``asks_language`` likewise: until it told, it is taken for a Prometheus. ``doubled``: whether things are scraped more than
+    ``series`` says where in it a template's metric is. ``learns``: the scrape interval is not configured, so the server is asked for it;
+    ``asks_language`` likewise: until it answered, it is taken for a Prometheus. ``doubled``: whether things are scraped more than
     once, so that queries make one of them (None: perhaps); ``asks_doubled``: it is looked whether that is so.
     ``clusters`` and ``domains`` (names; empty: any) say whose telemetry it holds; ``matchers`` (label → value with the holes
     ``{cluster}`` and ``{domain}``) pick theirs among its series (``kg.telemetry.binding``). ``shared``: it may hold what those who ask

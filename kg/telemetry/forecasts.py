@@ -34,7 +34,7 @@ from drumlin.kg.telemetry.series import Gap, Gaps, Grid, Key, SeriesColumn, Step
 from drumlin.kg.telemetry.templates import Meaning
 
 MAX_QUERY = 10_000
-"""Characters of a query that the graph keeps; the metric tells where the rest is."""
+"""Characters of a query that the graph keeps; the metric shows where the rest is."""
 MERGED = 400
 """Forecasts of one metric that a window may be put together from."""
 _PREFIXES = """PREFIX prov: <http://www.w3.org/ns/prov#> PREFIX dcat: <http://www.w3.org/ns/dcat#>
@@ -304,7 +304,7 @@ class ForecastStore:
     def value(self, entity: str, metric: str, at: datetime, quantile: str = "y", unit: Sequence[str] = ()) -> Ahead:
         """Return what is predicted for a moment, by the newest forecast that has its point; ``quantile`` is ``y`` or ``q0.9`` ….
 
-        A point tells of the step that ends there; it is in the first of the units ``unit`` that fits. Raises ``ResourceNotFound`` when no
+        A point stands for the step that ends there; it is in the first of the units ``unit`` that fits. Raises ``ResourceNotFound`` when no
         forecast reaches the moment, or has the quantile, ``InvalidInput`` when no unit fits.
         """
         meaning = self._resolver.meaning(entity, metric, unit)

@@ -30,7 +30,7 @@ Freshness = Callable[[str], Staleness | None]
 
 
 def always_fresh(cluster: str) -> None:
-    """Return that nothing is known to be stale: without exporters nobody can tell."""
+    """Return that nothing is known to be stale: without exporters nobody knows."""
     del cluster
 
 

@@ -334,7 +334,7 @@ class TelemetryGraph:
         return unknown
 
     def dumped(self, workload: Entity) -> float | None:
-        """Return until when the newest dump of a workload's cluster tells of it, in seconds; None: there is none."""
+        """Return until when the newest dump of a workload's cluster covers it, in seconds; None: there is none."""
         if self._archive is None or workload.cluster is None:
             return None
         return max((end + _LATELY for _, end in self._archive.spans("seen", workload.cluster, [""])), default=None)

@@ -69,7 +69,7 @@ class OwnerLabels:
     def foreign(
         self, datasource: Datasource, matchers: tuple[Matcher, ...], workload: Namesake, start: datetime, end: datetime
     ) -> frozenset[str] | None:
-        """Return the names of pods in a span that match a workload's pattern and have another owner; None: the server cannot tell.
+        """Return the names of pods in a span that match a workload's pattern and have another owner; None: the server does not know.
 
         Blocks for some seconds at most; never raises.
         """

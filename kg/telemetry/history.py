@@ -98,7 +98,7 @@ class SeriesTable:
 
     @property
     def unit(self) -> str | None:
-        """The UCUM unit, or None when the metrics have different ones (the table's column tells each)."""
+        """The UCUM unit, or None when the metrics have different ones (the table's column has each)."""
         units = {query.unit for query in self.queries}
         return units.pop() if len(units) == 1 else None
 

@@ -136,7 +136,7 @@ class DatasourceSelector:
         return (graph.log_datasources if kind == "loki" else graph.metric_datasources)(entity.describer)
 
     def _bound(self, entity: Entity, known: list[Datasource], inventory: Inventory) -> list[Datasource]:
-        """Return the datasources that hold an entity's cluster and domain, and tell its series from other clusters'."""
+        """Return the datasources that hold an entity's cluster and domain, and distinguish its series from other clusters'."""
         place = self.place(entity, inventory)
         holding = [each for each in known if binding.holds(each, place)]
         if not holding:
@@ -148,7 +148,7 @@ class DatasourceSelector:
 
     @staticmethod
     def _tells(datasource: Datasource, place: Place, inventory: Inventory) -> bool:
-        """Return whether a datasource holds what is in a place, and tells it from other clusters'."""
+        """Return whether a datasource holds what is in a place, and distinguishes it from other clusters'."""
         of_domain = inventory.clusters_of(place.domain) if place.domain else ()
         apart = binding.is_told_apart(datasource, place, inventory.clusters, of_domain)
         return binding.holds(datasource, place) and apart

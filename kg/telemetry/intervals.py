@@ -27,7 +27,7 @@ _log = structlog.get_logger()
 
 KEPT = 3600.0
 """Seconds for which an answer holds."""
-_AGAIN = 60.0  # seconds until a server that did not tell is asked again
+_AGAIN = 60.0  # seconds until a server that did not answer is asked again
 _PATIENCE = 5.0  # seconds that learning may take
 
 
@@ -48,7 +48,7 @@ class Intervals:
         self._lock = threading.Lock()
 
     def learned(self, datasource: Datasource, query: str) -> Datasource:
-        """Return a datasource with what the server told: its language, and the interval of what a template's query asks for.
+        """Return a datasource with what the server reported: its language, and the interval of what a template's query asks for.
 
         What is configured holds. Blocks for some seconds at most when the server has to be asked; never raises.
         """

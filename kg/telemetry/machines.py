@@ -23,7 +23,7 @@ _ALIKE = """SELECT ?other ?host WHERE {
 def told_apart(
     ask: Callable[[str], list[Row]], iris: Iris, iri: str, name: str
 ) -> tuple[tuple[Matcher, ...], tuple[str, ...]]:
-    """Return what tells a machine's series from those of others of its name in the site, and what to know about it."""
+    """Return what distinguishes a machine's series from those of others of its name in the site, and what to know about it."""
     rows = ask(_ALIKE % iri)
     others = sorted({row["other"] for row in rows} - {iri})
     if not others:

@@ -104,7 +104,7 @@ def _first_day(client: Prometheus, now: datetime) -> datetime | None:
 
 
 def _since(client: Prometheus, now: datetime) -> datetime | None:
-    """Find the time of the oldest sample, to an hour, by halving: the server tells its oldest block at best."""
+    """Find the time of the oldest sample, to an hour, by halving: the server reports its oldest block at best."""
     if not client.label_names_of_all(_OLDEST, now):
         return None
     early, late = int(_OLDEST.timestamp()), int(now.timestamp())

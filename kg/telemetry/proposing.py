@@ -27,7 +27,7 @@ class Binding:
 
 
 UNKNOWN = Binding(None, (), {})
-"""What is known of a server that does not tell its index."""
+"""What is known of a server that does not give out its index."""
 
 
 def bind(seen: Appearance, known: Collection[str]) -> Binding:

@@ -89,7 +89,7 @@ _WIDER = timedelta(
 class _Chosen:
     """Which pods are asked for: their runs, or a regular expression of names; how they were found and what to know about it.
 
-    ``unknown`` are spans for which the runs are not known in full; ``limits`` tell the entity from others of its name.
+    ``unknown`` are spans for which the runs are not known in full; ``limits`` distinguish the entity from others of its name.
     """
 
     pattern: str | None

@@ -103,7 +103,7 @@ def check(server: Datasource, route: Route) -> None:
 
 
 def is_bound(server: Datasource, domain: str) -> bool:
-    """Return whether a datasource holds nothing but a domain's series, or tells them from others'."""
+    """Return whether a datasource holds nothing but a domain's series, or distinguishes them from others'."""
     return server.domains == (domain,) or binding.names(server, "{domain}")
 
 

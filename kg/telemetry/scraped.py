@@ -235,7 +235,7 @@ class Discovery:
 
 
 def _targets(client: Prometheus, now: datetime) -> list[Target]:
-    """Return the pods that are scraped, as ``up`` tells."""
+    """Return the pods that are scraped, by ``up``."""
     namespace, pod, job = (_label(client.datasource, each) for each in ("namespace", "pod", "job"))
     series = client.labels_of(f'up{{{pod}!=""}}', now - SPAN, now)
     return [Target(each.get(namespace, ""), each[pod], each.get(job, ""), each) for each in series if pod in each]

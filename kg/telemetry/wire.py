@@ -133,7 +133,7 @@ def _nothing() -> pa.RecordBatch:
 def read(source: bytes | BinaryIO, progress: Callable[[int], None] | None = None) -> tuple[pa.Table, dict[str, Any]]:
     """Read a stream back into its table and account; raises ``InvalidDocument`` when it is cut or not one of ours.
 
-    ``progress`` is told the number of series (also failed ones) that have come, after each part.
+    ``progress`` is called with the number of series (also failed ones) that have come, after each part.
     """
     batches: list[pa.RecordBatch] = []
     accounts: list[dict[str, Any]] = []

@@ -23,7 +23,7 @@ MAX_REPORTED = 1000
 """A report lists this many violations and as many dangling links; it counts all."""
 
 Progress = Callable[[int], None]
-"""Told how many graphs are done."""
+"""Called with the number of graphs that are done."""
 
 _STEP = 64  # graphs after which progress is reported
 _MANAGED_BY = f"<{NAMESPACE}managedBy>"

@@ -1,4 +1,4 @@
-"""Proof, without the SHACL engine, that a graph satisfies the shapes: nearly every graph that is written does, and then nothing is told.
+"""Proof, without the SHACL engine, that a graph satisfies the shapes: nearly every graph that is written does, and no report is made.
 
 The shapes in ``ontology/shapes.ttl`` are compiled into checks over the canonical lines themselves. A proof is never wrong, but it may be
 missing: what a check is not certain of (a construct of SHACL that it does not know, a text that is not ASCII before a pattern,
@@ -125,7 +125,7 @@ class Conformance:
         self._complete = (
             True  # False once a shape is about things in a way that is not known here: then nothing is proven
         )
-        self._plans = lru_cache(1024)(self._planned)  # things of a class are told of alike
+        self._plans = lru_cache(1024)(self._planned)  # things of a class are described alike
         for name, shape in self._shapes.items():
             self._aim(name, shape)
 

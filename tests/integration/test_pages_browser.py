@@ -19,6 +19,7 @@ import pytest
 
 import drumlin
 from drumlin.api.demo import history, prometheus, sample
+from drumlin.api.pages import guide
 from drumlin.kg.store.protocol import GraphWrite
 from tests import javascript_packages
 from tests.browser import BINARY, Browser, browsing
@@ -56,6 +57,7 @@ PAGES = (
     "/docs",
     "/ns",
     "/doc/sample/payments/deployment/none",
+    *([f"/docs/guide/{each}" for each in ("docs/operations.html", "search.html?q=backup")] if guide.files() else []),
 )
 
 

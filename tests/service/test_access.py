@@ -206,10 +206,10 @@ def test_a_follower_writes_with_the_token_of_its_source(guarded: Guarded, tmp_pa
     """Its graphs are those of its source; a token of another source is refused, and no token is named at once."""
     file = tmp_path / "token"
     follow = ("follow", f"dump:{SAMPLE}", "--to", guarded.url, "--base", BASE, "--cluster", "prod")
-    nothing = run_drumlin(*follow)
+    nothing = drumlin_asks(*follow)
     assert (nothing.returncode, "--role exporter" in nothing.stderr) == (1, True), nothing.stderr
     file.write_text(guarded.file.create("other", Role.exporter, owners=("kubernetes:prod",))[1])
-    refused = run_drumlin(*follow, "--token-file", str(file))
+    refused = drumlin_asks(*follow, "--token-file", str(file))
     assert (refused.returncode, "other (exporter) writes as kubernetes:prod" in refused.stderr) == (1, True), (
         refused.stderr
     )
@@ -228,7 +228,7 @@ def test_a_follower_writes_with_the_token_of_its_source(guarded: Guarded, tmp_pa
     )
     file.write_text(made.stdout)
     until(lambda: guarded.status(made.stdout.strip()) == 200)
-    done = run_drumlin(*follow, "--token-file", str(file))
+    done = drumlin_asks(*follow, "--token-file", str(file))
     assert done.returncode == 0, done.stderr
     with drumlin.connect(guarded.url, token_file=file) as client:
         owners = {each.owner for each in client.subgraphs()}

@@ -12,7 +12,7 @@ import rdflib
 
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite
-from tests.service.conftest import BASE, SAMPLE, run_drumlin, serving
+from tests.service.conftest import BASE, SAMPLE, drumlin_asks, serving
 
 POD = f"{BASE}/id/prod/payments/pod/odd"
 TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -23,14 +23,14 @@ NS = "https://w3id.org/drumlin/ns#"
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store directory with the sample cluster."""
     path = tmp_path_factory.mktemp("audit") / "store"
-    answer = run_drumlin("load", str(SAMPLE), "--store", str(path), "--cluster", "prod", "--base", BASE)
+    answer = drumlin_asks("load", str(SAMPLE), "--store", str(path), "--cluster", "prod", "--base", BASE)
     assert answer.returncode == 0, answer.stderr
     return path
 
 
 def test_what_the_exporter_writes_conforms(loaded: Path) -> None:
     """Every graph of the sample cluster keeps every rule; links to domains that are not there are listed and break none."""
-    table = run_drumlin("audit", "--store", str(loaded), "--base", BASE)
+    table = drumlin_asks("audit", "--store", str(loaded), "--base", BASE)
 
     assert table.returncode == 0, table.stderr
     assert "dangling link" in table.stdout
@@ -42,7 +42,7 @@ def test_what_the_exporter_writes_conforms(loaded: Path) -> None:
 def test_a_running_service_audits_itself(loaded: Path) -> None:
     """The command asks the service; other tools get SHACL's report from it."""
     with serving("--store", str(loaded), "--base", BASE, "--cluster", "prod") as service:
-        answer = run_drumlin("audit", "--url", service.url, "-o", "json")
+        answer = drumlin_asks("audit", "--url", service.url, "-o", "json")
         lines = httpx.get(
             f"{service.url}/admin/audit", headers={"Accept": "application/x-ndjson"}, timeout=60
         ).text.splitlines()
@@ -70,11 +70,11 @@ def test_a_broken_rule_is_told_with_exit_code_3(tmp_path: Path) -> None:
     )
     store.close()
 
-    table = run_drumlin("audit", "--store", str(path), "--base", BASE)
-    shacl = run_drumlin("audit", "--store", str(path), "--base", BASE, "-o", "shacl")
+    table = drumlin_asks("audit", "--store", str(path), "--base", BASE)
+    shacl = drumlin_asks("audit", "--store", str(path), "--base", BASE, "-o", "shacl")
 
     assert (table.returncode, shacl.returncode) == (3, 3)
     assert "namespace" in table.stdout
     assert POD in table.stdout
     assert "sourceShape" in shacl.stdout
-    assert run_drumlin("audit", "-o", "xml").returncode == 2
+    assert drumlin_asks("audit", "-o", "xml").returncode == 2

@@ -16,7 +16,7 @@ from drumlin.kg import rdf
 from drumlin.kg.graphs import loader
 from drumlin.kg.rdf import jsonld
 from drumlin.kg.rdf.jsonld import CONTEXT_IRI
-from tests.service.conftest import BASE, NS, SAMPLE, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, NS, SAMPLE, drumlin_asks, serving, until_ready
 
 CONTEXT = f"{BASE}/context/v1.jsonld"
 FOREIGN = "https://other.example/kg/context/v1.jsonld"
@@ -294,7 +294,7 @@ def test_an_export_of_another_base_is_imported_offline(tmp_path: Path) -> None:
     ):
         file = tmp_path / f"{name}.jsonld"
         file.write_text(text)
-        done = run_drumlin("import", str(file), "--store", str(tmp_path / name), "--base", base)
+        done = drumlin_asks("import", str(file), "--store", str(tmp_path / name), "--base", base)
         assert done.returncode == 0, done.stderr
-    told = run_drumlin("import", str(tmp_path / "served.jsonld"), "--store", str(tmp_path / "x"), "--base", BASE)
+    told = drumlin_asks("import", str(tmp_path / "served.jsonld"), "--store", str(tmp_path / "x"), "--base", BASE)
     assert (told.returncode != 0, CONTEXT in told.stderr) == (True, True)

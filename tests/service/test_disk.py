@@ -19,7 +19,7 @@ from drumlin.kg.store.embedded.consistency import check
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite
 from tests.disks import failing_disk, fill, small_disk
-from tests.service.conftest import BASE, Service, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, Service, drumlin_asks, run_drumlin, serving, until_ready
 
 NAMES = {f"domain/d{number}": f"site{number}" for number in range(5)}
 QUERY = "SELECT ?n { ?d a <https://w3id.org/drumlin/ns#Domain> ; <https://w3id.org/drumlin/ns#name> ?n }"
@@ -129,7 +129,7 @@ def test_a_backup_or_dump_onto_a_disk_without_room_is_no_backup(tmp_path: Path) 
             put(service, id, name).raise_for_status()
         for target in (("--url", service.url), ("--store", str(tmp_path / "copy"))):
             if target[0] == "--store":
-                assert run_drumlin("backup", str(tmp_path / "copy"), "--url", service.url).returncode == 0
+                assert drumlin_asks("backup", str(tmp_path / "copy"), "--url", service.url).returncode == 0
             (disk / "ballast").write_bytes(bytes(700_000))
             failed = run_drumlin("backup", str(disk / "backup"), *target)
             assert failed.returncode == 1, failed
@@ -146,4 +146,4 @@ def test_a_backup_or_dump_onto_a_disk_without_room_is_no_backup(tmp_path: Path) 
         assert "Traceback" not in cut.stderr
         assert "Exception" not in cut.stderr
         put(service, "domain/d1", "other").raise_for_status()
-        assert run_drumlin("backup", str(tmp_path / "backup"), "--url", service.url).returncode == 0
+        assert drumlin_asks("backup", str(tmp_path / "backup"), "--url", service.url).returncode == 0

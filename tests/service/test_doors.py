@@ -18,7 +18,7 @@ from drumlin.kg.rdf.jsonld import lines
 from drumlin.kg.rdf.jsonld_loader import inline
 from drumlin.kg.rdf.syntax import JSONLD, NQUADS, parse
 from drumlin.kg.store.embedded.store import EmbeddedStore
-from tests.service.conftest import BASE, Service, run_drumlin, serving
+from tests.service.conftest import BASE, Service, drumlin_asks, serving
 
 GRAPH = f"{BASE}/id/prod/shop/deployment/web"
 SHORT = GRAPH.removeprefix(f"{BASE}/id/")
@@ -125,7 +125,7 @@ def imported(http: httpx.Client, document: dict[str, Any], directory: Path) -> b
     """``drumlin import`` of an export."""
     file = directory / "export.nq"
     file.write_text(_nquads(document), encoding="utf-8")
-    return run_drumlin("import", str(file), "--base", BASE, "--url", str(http.base_url)).returncode == 0
+    return drumlin_asks("import", str(file), "--base", BASE, "--url", str(http.base_url)).returncode == 0
 
 
 Door = Callable[[httpx.Client, dict[str, Any], Path], bool]
@@ -184,7 +184,7 @@ def test_an_import_into_a_store_directory_gives_the_same_verdict(name: str, tmp_
     file, place = tmp_path / "export.nq", tmp_path / "store"
     file.write_text(_nquads(document), encoding="utf-8")
 
-    done = run_drumlin("import", str(file), "--base", BASE, "--store", str(place), "-o", "json")
+    done = drumlin_asks("import", str(file), "--base", BASE, "--store", str(place), "-o", "json")
 
     expected = _expected(document)
     with closing(EmbeddedStore(place)) as opened:

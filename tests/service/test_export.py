@@ -16,22 +16,22 @@ import drumlin
 from drumlin.kg import rdf
 from drumlin.kg.errors import SourceUnavailable
 from drumlin.kg.store.embedded.store import EmbeddedStore
-from tests.service.conftest import BASE, NS, SAMPLE, Service, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, NS, SAMPLE, Service, drumlin_asks, run_drumlin, serving, until_ready
 from tests.store.test_files import TYPE, read_back
 
 
 @pytest.mark.parametrize("syntax", ["nquads", "trig", "jsonld"])
 def test_a_dump_is_imported_as_it_was(service: Service, tmp_path: Path, syntax: str) -> None:
     """What a service dumps fills an empty store with the same graphs; importing it again changes nothing."""
-    told = run_drumlin("dump", "--url", service.url, "--format", syntax)
+    told = drumlin_asks("dump", "--url", service.url, "--format", syntax)
     assert told.returncode == 0, told.stderr
     path = tmp_path / f"graph{rdf.syntax_named(syntax).suffix}.gz"
     path.write_bytes(gzip.compress(told.stdout.encode()))
     store = str(tmp_path / "store")
-    first = run_drumlin("import", str(path), "--store", store, "--base", BASE)
+    first = drumlin_asks("import", str(path), "--store", store, "--base", BASE)
     assert first.returncode == 0, first.stderr
     if syntax == "nquads":
-        again = run_drumlin("import", str(path), "--store", store, "--base", BASE)
+        again = drumlin_asks("import", str(path), "--store", store, "--base", BASE)
         assert (again.returncode, " 0 graphs written" in f" {again.stderr.strip()}") == (0, True)
     copy = EmbeddedStore(tmp_path / "store")
     assert copy.generation == 1
@@ -41,10 +41,10 @@ def test_a_dump_is_imported_as_it_was(service: Service, tmp_path: Path, syntax: 
 
 def test_an_export_goes_into_another_service(service: Service, tmp_path: Path) -> None:
     """Through a service an import is validated and written like any other write; what another owns is left and reported."""
-    told = run_drumlin("dump", "--url", service.url, "--type", "Workload")
+    told = drumlin_asks("dump", "--url", service.url, "--type", "Workload")
     (tmp_path / "w.nq").write_text(told.stdout)
-    with serving() as other:
-        done = run_drumlin("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE)
+    with serving(environment={"PYTHONHASHSEED": "1"}) as other:
+        done = drumlin_asks("import", str(tmp_path / "w.nq"), "--url", other.url, "--base", BASE)
         assert done.returncode == 0, done.stderr
         back = httpx.get(other.url + "/export", params={"type": "Workload"}, timeout=30)
         assert back.text == told.stdout
@@ -57,7 +57,7 @@ def test_an_export_goes_into_another_service(service: Service, tmp_path: Path) -
                 wanted
             )  # another process, which hashes texts otherwise, and another way to the same graphs
         to = ("--url", other.url, "--base", BASE, "-o", "json")
-        foreign = run_drumlin("import", str(tmp_path / "w.nq"), *to, "--owner", "somebody")
+        foreign = drumlin_asks("import", str(tmp_path / "w.nq"), *to, "--owner", "somebody")
         account = json.loads(foreign.stdout)
         graphs = set(read_back(told.stdout.encode(), rdf.NQUADS))
         assert (foreign.returncode, account["written"], account["unchanged"]) == (3, 0, 0)
@@ -163,7 +163,7 @@ def test_a_framed_export_is_trees_and_comes_back(http: httpx.Client) -> None:
 
 def test_a_framed_dump_is_json_ld(service: Service) -> None:
     """``drumlin dump --frame`` needs no format."""
-    told = run_drumlin("dump", "--url", service.url, "--frame", "Node", "--prefix", "prod/-/node/edge-a-1")
+    told = drumlin_asks("dump", "--url", service.url, "--frame", "Node", "--prefix", "prod/-/node/edge-a-1")
     assert told.returncode == 0, told.stderr
     assert json.loads(told.stdout)["@graph"][0]["@graph"][0]["name"] == "edge-a-1"
 

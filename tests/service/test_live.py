@@ -117,7 +117,7 @@ def test_resolve_names_the_pods_that_ran(live: Service) -> None:
 
 def test_no_canary_is_anywhere(live: Service) -> None:
     """Values of environment variables, arguments, certificates and keys are in no graph and no log."""
-    everything = run_drumlin("dump", "-u", live.url).stdout + "".join(live.log)
+    everything = drumlin_asks("dump", "-u", live.url).stdout + "".join(live.log)
     assert "checkout" in everything
     for canary in CANARIES:
         assert canary not in everything

@@ -17,7 +17,7 @@ import pytest
 
 from drumlin.api.bootstrap import open_store
 from drumlin.kg.config.settings import Settings
-from tests.service.conftest import BASE, NS, ROOT, SAMPLE, Service, drumlin_asks, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, NS, ROOT, SAMPLE, Service, drumlin_asks, serving, until_ready
 
 PODS = [{"apiVersion": "v1", "kind": "Pod", **each} for each in json.loads((SAMPLE / "pods.json").read_text())["items"]]
 PAYMENTS = [each for each in PODS if each["metadata"]["namespace"] == "payments"]
@@ -67,7 +67,7 @@ def store(full: Path, tmp_path: Path) -> Path:
 
 def load(directory: Path, *arguments: str, input: str = "") -> subprocess.CompletedProcess[str]:
     """Load into a store, with nobody at a terminal."""
-    return run_drumlin("load", "--store", str(directory), "--base", BASE, "--cluster", "prod", *arguments, input=input)
+    return drumlin_asks("load", "--store", str(directory), "--base", BASE, "--cluster", "prod", *arguments, input=input)
 
 
 def test_one_pod_loaded_into_a_full_store_buries_nothing(store: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_following_a_dump_keeps_and_removes_by_the_same_rule(tmp_path: Path) -> 
     with serving("--store", str(tmp_path / "store")) as service:
         for pods, complete in ((PAYMENTS, ()), (PAYMENTS[1:], ()), (PAYMENTS[1:], ("--complete=po/payments",))):
             place.write_text(listed(*pods))
-            answer = run_drumlin(
+            answer = drumlin_asks(
                 "follow", f"dump:{place}", "--to", service.url, "--base", BASE, "--cluster", "prod", *complete
             )
             assert answer.returncode == 0, answer.stderr

@@ -25,7 +25,7 @@ from drumlin.kg.rdf import jsonld
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite
 from tests.disks import small_disk
-from tests.service.conftest import BASE, SAMPLE, Service, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, SAMPLE, Service, drumlin_asks, serving, until_ready
 from tests.service.test_readers import readers, until
 
 NODE = "prod/-/node/odd"
@@ -39,7 +39,7 @@ LD = {"Content-Type": "application/ld+json"}
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store directory with the sample cluster, that nobody has open."""
     directory = tmp_path_factory.mktemp("operations") / "store"
-    loaded = run_drumlin("load", str(SAMPLE), "--store", str(directory), "--base", BASE, "--cluster", "prod")
+    loaded = drumlin_asks("load", str(SAMPLE), "--store", str(directory), "--base", BASE, "--cluster", "prod")
     assert loaded.returncode == 0, loaded.stderr
     return directory
 
@@ -64,10 +64,10 @@ def test_a_backup_of_a_service_is_restored_and_served(tmp_path: Path) -> None:
     """What a service held when it was backed up, another one started on the restored directory exports byte by byte."""
     with serving("--store", str(tmp_path / "store"), "--source", f"dump:{SAMPLE}") as service:
         until_ready(service)
-        taken = run_drumlin("backup", str(tmp_path / "backup"), "--url", service.url, "-o", "json")
+        taken = drumlin_asks("backup", str(tmp_path / "backup"), "--url", service.url, "-o", "json")
         assert taken.returncode == 0, taken.stderr
         exported = httpx.get(service.url + "/export").content
-    restored = run_drumlin("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"), "-o", "json")
+    restored = drumlin_asks("restore", str(tmp_path / "backup"), "--store", str(tmp_path / "new"), "-o", "json")
     assert restored.returncode == 0, restored.stderr
     with serving("--store", str(tmp_path / "new")) as again:
         assert httpx.get(again.url + "/export").content == exported
@@ -79,9 +79,9 @@ def test_a_backup_of_a_service_is_restored_and_served(tmp_path: Path) -> None:
 
 def test_a_store_directory_is_backed_up_checked_and_optimized_without_a_service(store: Path, tmp_path: Path) -> None:
     """Each command works on a directory too, and the sample cluster has no fault."""
-    taken = run_drumlin("backup", str(tmp_path / "backup"), "--store", str(store), "-o", "json")
-    checked = run_drumlin("check", "--store", str(store), "-o", "json")
-    optimized = run_drumlin("optimize", "--store", str(store), "-o", "json")
+    taken = drumlin_asks("backup", str(tmp_path / "backup"), "--store", str(store), "-o", "json")
+    checked = drumlin_asks("check", "--store", str(store), "-o", "json")
+    optimized = drumlin_asks("optimize", "--store", str(store), "-o", "json")
 
     assert (taken.returncode, checked.returncode, optimized.returncode) == (0, 0, 0), checked.stdout + taken.stderr
     report = json.loads(checked.stdout)
@@ -102,7 +102,7 @@ def test_a_check_that_finds_something_wrong_exits_with_1(tmp_path: Path) -> None
     line = f'<{node}> <http://purl.org/dc/terms/modified> "sometime"^^<http://www.w3.org/2001/XMLSchema#dateTime> .'
     opened.apply([GraphWrite.of(node, frozenset({line}), "user")])
     opened.close()
-    checked = run_drumlin("check", "--store", str(tmp_path / "store"))
+    checked = drumlin_asks("check", "--store", str(tmp_path / "store"))
 
     assert checked.returncode == 1
     assert f"{node} http://purl.org/dc/terms/modified" in checked.stdout
@@ -115,7 +115,7 @@ def test_what_is_no_store_or_backup_is_named(tmp_path: Path) -> None:
         ("check", "--store", str(tmp_path / "no")),
         ("restore", str(tmp_path), "--store", str(tmp_path / "s")),
     ):
-        failed = run_drumlin(*command)
+        failed = drumlin_asks(*command)
         assert failed.returncode == 1
         assert failed.stderr.startswith("drumlin: ")
     assert list(tmp_path.iterdir()) == []

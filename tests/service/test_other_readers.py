@@ -22,7 +22,7 @@ from drumlin.api.demo.prometheus import free_port
 from drumlin.kg import rdf
 from drumlin.kg.rdf.syntax import Lines
 from tests import javascript_packages
-from tests.service.conftest import SAMPLE, run_drumlin, serving, until_ready
+from tests.service.conftest import SAMPLE, drumlin_asks, serving, until_ready
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")  # rdflib's own, of itself
 CHECKOUT = "prod/payments/deployment/checkout"
@@ -113,8 +113,8 @@ def test_what_carries_its_context_is_read_offline(
 ) -> None:
     """Pyoxigraph, which never fetches, and pyld without a network read the inline form, exports, dumps and ``get -o jsonld``."""
     document = httpx.get(f"{url}/subgraph/{CHECKOUT}", headers={"Prefer": "context=inline"})
-    dump = run_drumlin("dump", "--format", "jsonld", "-u", url)
-    got = run_drumlin("get", CHECKOUT, "-o", "jsonld", "-u", url)
+    dump = drumlin_asks("dump", "--format", "jsonld", "-u", url)
+    got = drumlin_asks("get", CHECKOUT, "-o", "jsonld", "-u", url)
     framed = httpx.get(f"{url}/export?frame=Workload").json()
 
     for text, expected in (

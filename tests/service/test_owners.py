@@ -15,7 +15,7 @@ from drumlin.kg.errors import Conflict, InvalidInput
 from drumlin.kg.graphs.owners import HEADER
 from drumlin.kg.rdf.syntax import TURTLE, parse
 from drumlin.kg.store.protocol import GraphWrite
-from tests.service.conftest import BASE, SAMPLE, Service, run_drumlin, serving, until_ready
+from tests.service.conftest import BASE, SAMPLE, Service, drumlin_asks, serving, until_ready
 
 JSONLD = {"Content-Type": "application/ld+json"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
@@ -185,14 +185,14 @@ def test_a_followed_cluster_is_as_one_that_the_service_reads(tmp_path: Path) -> 
     with serving(*own) as direct, serving("--store", str(tmp_path / "other")) as followed:
         until_ready(direct)
         options = ("follow", f"dump:{SAMPLE}", "--to", followed.url, "--base", BASE, "--cluster", "prod")
-        told = run_drumlin(*options)
+        told = drumlin_asks(*options)
         assert told.returncode == 0, told.stderr
         assert "rejected" not in told.stderr.replace(" 0 rejected", "")
         expected, graphs = exported(direct), httpx.get(f"{followed.url}/readyz").json()["generation"]
         assert exported(followed) == expected
         assert {owner for _, owner in expected[1]} == {"drumlin", "dump"}
         assert any("/id/datasource/" in iri for iri, _ in expected[1])
-        run_drumlin(*options)
+        drumlin_asks(*options)
         assert httpx.get(f"{followed.url}/readyz").json()["generation"] == graphs
 
 
@@ -200,17 +200,17 @@ def test_a_follower_writes_the_hosting_graphs_that_the_service_lacks(tmp_path: P
     """Those of another cluster are the follower's, beside which the service's own stay; a second run writes nothing."""
     with serving("--store", str(tmp_path / "other"), cluster="here") as followed:
         options = ("follow", f"dump:{SAMPLE}", "--to", followed.url, "--base", BASE, "--cluster", "prod")
-        assert run_drumlin(*options).returncode == 0
+        assert drumlin_asks(*options).returncode == 0
         text, owners = exported(followed)
         by_name = dict(owners)
         assert by_name[f"{BASE}/id/cluster/here"] == by_name[f"{BASE}/id/domain/local"] == "drumlin"
         assert by_name[f"{BASE}/id/cluster/prod"] == "drumlin:prod"
-        run_drumlin(*options)
+        drumlin_asks(*options)
         assert exported(followed) == (text, owners)
 
 
 def test_a_follower_of_a_source_that_the_service_runs_ends(service: Service) -> None:
     """It would write as the service does: one line says so, with what to do."""
-    told = run_drumlin("follow", f"dump:{SAMPLE}", "--to", service.url, "--base", BASE, "--cluster", "prod")
+    told = drumlin_asks("follow", f"dump:{SAMPLE}", "--to", service.url, "--base", BASE, "--cluster", "prod")
     assert told.returncode == 1
     assert "this service itself writes as dump" in told.stderr

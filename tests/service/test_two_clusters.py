@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.service.conftest import SAMPLE, Service, drumlin_asks, run_drumlin, serving, until_ready
+from tests.service.conftest import SAMPLE, Service, drumlin_asks, serving, until_ready
 
 CHECKOUT = "prod/payments/deployment/checkout"
 UNBOUND = '[[datasource]]\nname = "main"\nkind = "prometheus"\nurl = "http://127.0.0.1:9"\n'
@@ -20,7 +20,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     directory = tmp_path_factory.mktemp("two")
     (directory / "drumlin.toml").write_text(UNBOUND)
     store = str(directory / "store")
-    loaded = run_drumlin("load", str(SAMPLE), "--store", store, "--cluster", "edge", "--base", "https://kg.example")
+    loaded = drumlin_asks("load", str(SAMPLE), "--store", store, "--cluster", "edge", "--base", "https://kg.example")
     assert loaded.returncode == 0, loaded.stderr
     options = ("--store", store, "--source", f"dump:{SAMPLE}", "--config", str(directory / "drumlin.toml"))
     with serving(*options) as running:
@@ -66,7 +66,7 @@ def test_the_lines_work_when_they_are_pasted(service: Service, tmp_path: Path) -
     kept = [line for line in lines.splitlines() if not line.startswith("clusters")]
     (tmp_path / "drumlin.toml").write_text("\n".join(kept))
     store = str(tmp_path / "store")
-    run_drumlin("load", str(SAMPLE), "--store", store, "--cluster", "edge", "--base", "https://kg.example")
+    drumlin_asks("load", str(SAMPLE), "--store", store, "--cluster", "edge", "--base", "https://kg.example")
     with serving("--store", store, "--source", f"dump:{SAMPLE}", "--config", str(tmp_path / "drumlin.toml")) as running:
         until_ready(running)
         for cluster in ("prod", "edge"):

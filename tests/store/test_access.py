@@ -52,6 +52,7 @@ HIDDEN = {
     "GET /queries/{name}.html",
     "GET /doc/{id:path}.html",
     *(f"GET /{name}" for name in ("changes", "about", "docs", "measured", "accuracy", "static/{version}/{name}")),
+    *(f"GET /docs/guide{rest}" for rest in ("", "/{path:path}")),
     *(f"GET /signin{rest}" for rest in ("", "/with/{number}", "/callback")),
     "POST /signin",
     "POST /signout",

@@ -49,5 +49,5 @@ def render_cronjob(cronjob: CronJob, context: RenderContext) -> NodeDocument:
 
 
 def cronjob_facts(cronjob: CronJob) -> Iterable[tuple[Topic, Any]]:
-    """Tell the Services of the namespace what the pods of its jobs are labelled with."""
+    """Publish to the Services of the namespace what the pods of its jobs are labelled with."""
     return template_facts("CronJob", cronjob.metadata, cronjob.spec.jobTemplate.spec.template)

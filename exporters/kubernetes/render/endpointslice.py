@@ -59,14 +59,14 @@ def unready_topic(namespace: str, service: str) -> Topic:
 
 
 def endpointslice_facts(slice_: EndpointSlice) -> Iterable[tuple[Topic, Any]]:
-    """Tell the Service that the slice belongs to the namespaces and names of its pods."""
+    """Publish to the Service that the slice belongs to the namespaces and names of its pods."""
     service, namespace = _service(slice_)
     if service and (pods := frozenset(_pods(slice_.endpoints or (), namespace))):
         yield endpoints_topic(namespace, service), pods
 
 
 def unready_endpoints(slice_: EndpointSlice) -> tuple[Topic, frozenset[tuple[str, str]]] | None:
-    """Tell it which of them are not ready."""
+    """Publish to it which of them are not ready."""
     service, namespace = _service(slice_)
     if not service:
         return None

@@ -47,5 +47,5 @@ def running_digests(uid: str, context: RenderContext) -> dict[tuple[str, str | N
 
 
 def pods_are_told(namespace: str | None, context: RenderContext) -> bool:
-    """Return whether all pods of a workload have been told, and by which ReplicaSets they are its own."""
+    """Return whether all pods of a workload have come, and by which ReplicaSets they are its own."""
     return context.is_complete("pod", namespace) and context.is_complete("replicaset", namespace)

@@ -48,7 +48,7 @@ def render_namespace(namespace: Namespace, context: RenderContext) -> NodeDocume
 
 
 def namespace_facts(namespace: Namespace) -> Iterable[tuple[Topic, Any]]:
-    """Tell its labels, and the domain that the namespace belongs to if one of them says so."""
+    """Publish its labels, and the domain that the namespace belongs to if one of them says so."""
     labels = namespace.metadata.labels or {}
     yield namespace_topic(namespace.metadata.name), labels
     yield NAMESPACES, (namespace.metadata.name, labels)

@@ -116,7 +116,7 @@ def node_life(node: Node) -> Life:
 
 
 def node_facts(node: Node) -> Iterable[tuple[Topic, tuple[str, Mapping[str, str]]]]:
-    """Tell whose site the node belongs to, as far as its labels say."""
+    """Publish whose site the node belongs to, as far as its labels say."""
     yield NODES, (node.metadata.name, node.metadata.labels or {})
 
 

@@ -141,7 +141,7 @@ def _restarts(status: PodStatus) -> Iterator[ContainerEnd]:
 
 
 def pod_facts(pod: Pod) -> Iterable[tuple[Topic, Any]]:
-    """Tell the pod's controller by which digests its images are running."""
+    """Publish to the pod's controller by which digests its images are running."""
     owner = controller(pod.metadata)
     written = {container.name: container.image for container in pod.spec.running}
     found = {

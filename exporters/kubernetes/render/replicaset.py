@@ -53,7 +53,7 @@ def render_replicaset(replicaset: ReplicaSet, context: RenderContext) -> NodeDoc
 
 
 def replicaset_facts(replicaset: ReplicaSet) -> Iterable[tuple[Topic, Any]]:
-    """Tell pods their owner's owner (None: the ReplicaSet itself), and that owner its revision."""
+    """Publish to pods their owner's owner (None: the ReplicaSet itself), and that owner its revision."""
     metadata = replicaset.metadata
     owner = controller(metadata)
     if metadata.uid:

@@ -99,7 +99,7 @@ def render_rolebinding(binding: RoleBinding, context: RenderContext) -> NodeDocu
 
 
 def role_facts(kind: str) -> Callable[[Any], Iterable[tuple[Topic, Any]]]:
-    """Return the ``facts`` of a kind of roles: they tell their bindings which Secrets they let read."""
+    """Return the ``facts`` of a kind of roles: they publish to their bindings which Secrets they let read."""
 
     def facts(role: RoleObject) -> Iterator[tuple[Topic, Any]]:
         if readable := role.readable:

@@ -176,17 +176,17 @@ def _monitor(watching: Watching, selects: Iterable[str], context: RenderContext)
 
 
 def servicemonitor_facts(monitor: Monitor) -> Iterable[tuple[Topic, Any]]:
-    """Tell workloads that it watches Services."""
+    """Publish to workloads that it watches Services."""
     yield MONITORS, Watching("ServiceMonitor", monitor.metadata, monitor.spec)
 
 
 def podmonitor_facts(monitor: Monitor) -> Iterable[tuple[Topic, Any]]:
-    """Tell workloads that it watches pods."""
+    """Publish to workloads that it watches pods."""
     yield MONITORS, Watching("PodMonitor", monitor.metadata, monitor.spec)
 
 
 def prometheus_facts(prometheus: PrometheusObject) -> Iterable[tuple[Topic, Any]]:
-    """Tell monitors and workloads which of them it takes."""
+    """Publish to monitors and workloads which of them it takes."""
     yield PROMETHEUSES, (prometheus.metadata, prometheus.spec)
 
 
@@ -220,7 +220,7 @@ def _sees(watching: Watching, labels: Labels, services: Iterable[Selecting]) -> 
 def _takers(watching: Watching, context: RenderContext) -> set[str]:
     """Return the datasources whose Prometheus takes a monitor; when no Prometheus object is known, the only datasource.
 
-    While Prometheus objects may exist that were not told, those are kept that the graph knows of the monitor.
+    While Prometheus objects may exist that were not reported, those are kept that the graph knows of the monitor.
     """
     known, every = context.told(PROMETHEUSES), _prometheuses(context)
     taken = {

@@ -74,7 +74,7 @@ def render_service(service: Service, context: RenderContext) -> NodeDocument:
 
 
 def service_facts(service: Service) -> Iterable[tuple[Topic, Any]]:
-    """Tell whom it selects; and that it is a Prometheus, Loki or Grafana, by its name label or as prometheus-operator's.
+    """Publish whom it selects; and that it is a Prometheus, Loki or Grafana, by its name label or as prometheus-operator's.
 
     Headless twins are passed over, but for the one that the operator makes itself.
     """
@@ -128,7 +128,7 @@ def _unready(metadata: Metadata, pods: Sequence[str], context: RenderContext) ->
 def _pods(metadata: Metadata, context: RenderContext) -> list[str]:
     """Return the pods that the Service's slices name; while slices have not been seen, also those that it was linked to.
 
-    One that was told itself is not kept against the slices that were.
+    One that was reported itself is not kept against the slices that were.
     """
     told = context.told(endpoints_topic(metadata.namespace or "", metadata.name))
     found = {context.around.object(namespace, "Pod", name) for namespace, name in frozenset().union(*told)}

@@ -91,7 +91,7 @@ def selected(
 ) -> list[str]:
     """Return the workloads of a namespace whose pods a selector matches; an absent one matches none.
 
-    Workloads of which nothing was told stay, where the entity was linked to them by ``term``.
+    Workloads of which nothing was reported stay, where the entity was linked to them by ``term``.
     """
     if selector is None:
         return []

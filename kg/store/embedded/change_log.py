@@ -237,7 +237,7 @@ class ChangeLog(LogReader):
 
     # -- pruning, in the thread that writes -----------------------------------------------------------------------------
     def give_up(self, until: int, settled: int) -> None:
-        """Tell nothing up to the generation ``until`` from now on; the engine holds all up to ``settled``."""
+        """Report nothing up to the generation ``until`` from now on; the engine holds all up to ``settled``."""
         with self._translated("written"), self._transaction():
             self._writer.execute(_SETTLE, (settled,))
             self._writer.execute(_PRUNE, (until,))

@@ -100,7 +100,7 @@ def _write(engine: EmbeddedEngine, lacking: Sequence[Change]) -> None:
 
 
 def _take_back(engine: EmbeddedEngine, changes: ChangeLog, in_doubt: Sequence[LogEntry]) -> None:
-    """Forget the one batch that a store without texts was killed in, which nobody was told of."""
+    """Forget the one batch that a store without texts was killed in, which was never acknowledged."""
     held = {each.graph: engine.digest(each.graph) for each in in_doubt}
     for each in in_doubt:
         if each.before is not None and held[each.graph] != each.before:

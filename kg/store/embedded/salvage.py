@@ -200,7 +200,7 @@ class Salvage:
         return packed
 
     def _told(self) -> tuple[Counter[str], Counter[str]]:
-        """Return how often each owner and each time is told in the whole log."""
+        """Return how often each owner and each time occurs in the whole log."""
         owners: Counter[str] = Counter()
         times: Counter[str] = Counter()
         for known in self._graphs.values():
@@ -212,7 +212,7 @@ class Salvage:
 def _last(known: _GraphRows, texts: AbstractSet[str]) -> tuple[str | None, int]:
     """Return the digest and the generation of a graph's last state, no digest when it was removed; ``texts`` are those that are there.
 
-    It is the state of its entry, or what changes made of that since. Without an entry it is the last that any row tells.
+    It is the state of its entry, or what changes made of that since. Without an entry it is the last that any row has.
     """
     entries = [(each.digest in texts, each.generation, each.digest) for each in known.entries if each.current]
     changes = sorted(known.changes, key=lambda each: each.generation)
@@ -237,14 +237,14 @@ def _last(known: _GraphRows, texts: AbstractSet[str]) -> tuple[str | None, int]:
 
 
 class _Told(NamedTuple):
-    """A value that rows tell, and whether as many tell another one."""
+    """A value that rows have, and whether as many have another one."""
 
     value: str
     is_disputed: bool
 
 
 def _most(told: Iterable[str], everywhere: Counter[str]) -> _Told:
-    """Return what most rows tell; when as many tell something else, the value that is told more often in the whole log."""
+    """Return what most rows have; when as many have something else, the value that occurs more often in the whole log."""
     counted = Counter(told)
     most = max(counted.values())
     best = sorted((each for each, count in counted.items() if count == most), key=lambda each: -everywhere[each])

@@ -246,7 +246,7 @@ class Writer:
                 self.applier.reach(entry.generation)
                 text = text_of(self._engine.lines(entry.graph))
             content = GraphContent.of_text(text, entry.digest)
-            self._recent.keep([content])  # the feed tells what was removed
+            self._recent.keep([content])  # the feed reports what was removed
         return content
 
     # -- one commit ---------------------------------------------------------------------------------------------------

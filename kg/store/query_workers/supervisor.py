@@ -56,7 +56,7 @@ class ReplicaSource(Protocol):
         ...
 
     def follow_deltas(self, listener: Callable[[Delta], None]) -> None:
-        """Have all deltas told."""
+        """Have all deltas sent."""
         ...
 
     def checkpoint(self, folder: Path) -> int:

@@ -179,7 +179,7 @@ _HIDDEN = "".join(
     for graph in (BOOKS, LOG, *_VIRTUOSOS_OWN)
     for kind in ("default", "named")
 )
-"""Virtuoso reads every graph it has, its own too, unless told."""
+"""Virtuoso reads every graph it has, its own too, unless a query names graphs."""
 _CBD = 'define sql:describe-mode "CBD" '  # its usual DESCRIBE finds nothing
 
 

@@ -77,7 +77,7 @@ def _solutions(connection: EngineConnection, query: str) -> ox.QuerySolutions:
 
 
 def _refuse_cut(response: httpx.Response, engine: RemoteEngine) -> None:
-    """Refuse an answer that Virtuoso has cut, which it tells in a header only."""
+    """Refuse an answer that Virtuoso has cut, which it says in a header only."""
     if response.headers.get("X-SQL-State"):
         raise QueryRejected(f"{engine.name} did not finish the query in its time", reason="timeout")
     if "X-SPARQL-MaxRows" in response.headers:
@@ -189,7 +189,7 @@ def _triples(body: _Body, engine: RemoteEngine) -> Iterator[ox.Triple]:
     for quad in ox.parse(scanned, format=ox.RdfFormat.N_TRIPLES):  # type: ignore[arg-type]  # read() is all it needs
         count += 1
         yield _given_back(quad.triple)
-    if engine.rows is not None and count >= engine.rows:  # cut, and not even a header tells
+    if engine.rows is not None and count >= engine.rows:  # cut, and not even a header says so
         raise _too_many(engine)
 
 

@@ -263,7 +263,7 @@ class RemoteStore:
         return self._claims.state([_name(graph)]).entries.get(graph)
 
     def may_hold(self, prefix: str) -> bool:
-        """Tell that a graph's name may begin with ``prefix``: finding out takes as long as a look at the graph itself."""
+        """Return that a graph's name may begin with ``prefix``: finding out takes as long as a look at the graph itself."""
         del prefix
         return True
 

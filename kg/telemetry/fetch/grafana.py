@@ -57,7 +57,7 @@ class Grafana(Fetcher):
         super().__init__(datasource, _told, sleep=sleep)
 
     def version(self) -> str:
-        """Return the server's version; it tells that without a credential too."""
+        """Return the server's version; it answers that without a credential too."""
         body = self._connection.ask(DatasourceRequest("GET", "/api/health", {}, "its health"))
         try:
             said = msgspec.json.decode(body, type=dict[str, object])

@@ -124,7 +124,7 @@ class InfluxDB(Fetcher):
         return [str(row[1]) for series in found for row in series.values]
 
     def measurements(self) -> list[str]:
-        """Return the names of the measurements; raises when there is no such database, which the listing alone would not tell."""
+        """Return the names of the measurements; raises when there is no such database, which the listing alone would not show."""
         try:
             list(self._query(f"SHOW RETENTION POLICIES ON {identifier(self.datasource.database or '')}"))
         except DatasourceRefused as error:  # a 2.x knows no policies, but says so of what it has no bucket for

@@ -43,7 +43,7 @@ class Footer:
         return cls(path, metadata, metadata.schema.to_arrow_schema(), columns, known)
 
     def spans(self, column: str) -> Iterator[tuple[int, int]]:
-        """Yield the first and last time of each row group that tells them, in seconds since the epoch."""
+        """Yield the first and last time of each row group that records them, in seconds since the epoch."""
         for each in self.ranges:
             if span := self._span(each, column):
                 yield span
