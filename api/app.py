@@ -43,6 +43,7 @@ from drumlin.api.routes import (
     ontology,
     operations,
     pages,
+    peers,
     queries,
     resolve,
     search,
@@ -78,6 +79,7 @@ _STRICT = (
     forecasts,
     graph,
     logs,
+    peers,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 

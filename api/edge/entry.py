@@ -36,7 +36,7 @@ from drumlin.kg.errors import DrumlinError, StoreUnavailable, Unauthenticated
 from drumlin.kg.threads import call_safely
 
 EXPOSED = ("ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
-           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id", "WWW-Authenticate")  # fmt: skip
+           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id", "X-Drumlin-History", "WWW-Authenticate")  # fmt: skip
 """Headers that scripts of other origins may read."""
 _REFUSED = "refused"
 _WEBSOCKET_REFUSED = 1008

@@ -36,6 +36,11 @@ def _metrics() -> Call[str]:
     return Call("GET", "/metrics", _text)
 
 
+def _peers() -> Call[list[dict[str, Any]]]:
+    """List the services that the service follows: how far each is, what it gave, what was refused, and its last ``error``."""
+    return Call("GET", "/peers", lambda response: list(_json(response)["items"]))
+
+
 def _check() -> Call[dict[str, Any]]:
     """Hold quads, records, log and links of the store against each other: ``whole``, and what is not; raises as ``backup`` does."""
     return Call("GET", "/admin/check", _json, seconds=_LONG)
@@ -101,6 +106,7 @@ class Operating:
     """Operations for operators and RDF tools."""
 
     metrics_text = operation(_metrics)
+    peers = operation(_peers)
     backup = operation(calls.backup)
     check = operation(_check)
     audit = operation(_audit)

@@ -1,0 +1,39 @@
+"""Which graphs of a peer are taken over: those of the domains that it speaks for, under names that are not our own. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from drumlin.kg.model.iris import Iris
+from drumlin.kg.visibility.standing import standing_of
+
+
+class Acceptance:
+    """What a peer may write here: ``iris`` mints its names, ``domains`` (ids) are its own; ``own`` mints ours.
+
+    ``clusters`` (names) are followed here, and described here alone: what a peer says of one could keep its exporter from writing.
+    """
+
+    def __init__(self, iris: Iris, domains: Iterable[str], own: Iris, clusters: Iterable[str]) -> None:
+        self._root = iris.root
+        self._domains = frozenset(map(iris.domain, domains))
+        self._ours = tuple(
+            place
+            for each in clusters
+            for place in (f"{own.root}{each}/", f"{own.root}function/{each}/", own.cluster(each))
+        )
+
+    def takes(self, graph: str, text: str, text_of: Callable[[str], str | None]) -> bool:
+        """Return whether a graph is taken over, by its name and what it says; ``text_of`` is what a graph of this peer says here.
+
+        A tombstone belongs to the domain of the namespace that it stood in.
+        """
+        if not graph.startswith(self._root) or graph.startswith(self._ours):
+            return False
+        if graph in self._domains:
+            return True
+        found = standing_of(graph, text)
+        home = found.home
+        if home is None and found.within is not None:
+            home = standing_of(found.within, text_of(found.within) or "").home
+        return home in self._domains if home is not None else not self._domains.isdisjoint(found.parties)
