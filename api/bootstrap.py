@@ -210,7 +210,7 @@ def access_log(settings: Settings, store: Store) -> AccessLog | None:
 
 def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[str, Source] | None = None) -> Services:
     """Open the store, ensure the hosting graphs and start exporting from ``source``, or from several by the names of clusters."""
-    iris = Iris(settings.base)
+    iris = Iris(settings.base, (each.base for each in settings.peer if each.base))
     store = open_store(settings, directory)
     catalogue = TemplateCatalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
