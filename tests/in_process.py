@@ -34,7 +34,7 @@ class AppWire:
         """The service's address."""
         return self._http.base_url
 
-    async def send(self, call: Call[Any], *, whole: bool) -> httpx.Response:
+    async def send(self, call: Call[Any], *, whole: bool) -> httpx.Response:  # noqa: ARG002 - it is always whole
         """Send a request, and have the whole answer."""
         request = self._http.build_request(
             call.method, call.path, params=dict(call.params), headers=dict(call.headers), content=call.content

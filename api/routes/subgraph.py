@@ -296,7 +296,7 @@ def _usual_links(base: str, media_type: str, context: ContextStyle, *, alternate
     """Return the links of every representation in one media type; NUL stands for the entity's short id, SOH for its IRI."""
     others = [each for each in rdf.SYNTAXES if each.media_type != media_type] if alternates else []
     links = [
-        "<\1>; rel=\"describes\"",
+        '<\1>; rel="describes"',
         *(f'<{base}/doc/\0{each.suffix}>; rel="alternate"; type="{each.media_type}"' for each in others),
     ]
     if media_type == "application/json" and context is ContextStyle.link:

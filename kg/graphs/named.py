@@ -1,8 +1,8 @@
 """Graphs under any name: what the Graph Store Protocol and SPARQL Update write.
 
 A graph below ``{base}/id/``, or that of a peer's base, is an entity's: it is validated, owned, and deleted into a tombstone
-(``kg.graphs.entities``). Every other one is *foreign*: a user's, stored as it comes, blank nodes and all, there even when it is empty, and gone when it is removed. The
-default graph is the foreign graph ``{base}/store/default``; it is read as empty when it is absent.
+(``kg.graphs.entities``). Every other one is *foreign*: a user's, stored as it comes, blank nodes and all, there even when it is empty,
+and gone when it is removed. The default graph is the foreign graph ``{base}/store/default``; it is read as empty when it is absent.
 """
 
 from __future__ import annotations
