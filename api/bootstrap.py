@@ -327,7 +327,6 @@ def limited(parts: Services, store: VisibleStore) -> Services:
         legacy_store=None,
         snapshot_expiry=None,
         backfills=(),
-        peers=(),
         files=None,
     )
     _follow(store, index, found.feed)

@@ -23,7 +23,7 @@ import structlog
 
 from drumlin.exporters.jobs import PeriodicJob
 from drumlin.exporters.peers.acceptance import Acceptance
-from drumlin.exporters.peers.position import Position, PositionFile
+from drumlin.exporters.peers.position import PeerPosition, PositionFile
 from drumlin.kg.client.calls import Call, ChangeBatch, get_subgraph_text
 from drumlin.kg.client.entities import GraphSummary
 from drumlin.kg.config.peers import PeerSettings
@@ -33,10 +33,9 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.parsers import Parsers
 from drumlin.kg.rdf.syntax import JSONLD, NTRIPLES, Syntax
 from drumlin.kg.store.content import GraphContent
-from drumlin.kg.store.preconditions import apply_allowed
+from drumlin.kg.store.preconditions import PEERS, apply_allowed
 from drumlin.kg.store.protocol import GraphWrite, Store
 from drumlin.kg.visibility.standing import is_tombstone
-from drumlin.kg.visibility.visible_store import PEERS
 
 WAIT_SECONDS = 2.0
 """How long a giver is asked to wait for news; a service that ends waits so long for the answer."""
@@ -173,7 +172,7 @@ class PeerFollower(PeriodicJob):
     def _reached(self, batch: ChangeBatch, asked: float) -> None:
         """Note that everything up to the end of a batch is here; one that is behind the newest generation says so."""
         before = self._position.read()
-        position = Position(batch.history, batch.last, self._terms)
+        position = PeerPosition(batch.history, batch.last, self._terms)
         if position != before:
             self._position.write(position)
         state = self.state

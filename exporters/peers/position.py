@@ -14,7 +14,7 @@ from drumlin.kg.errors import StoreUnavailable
 log = structlog.get_logger()
 
 
-class Position(msgspec.Struct, frozen=True):
+class PeerPosition(msgspec.Struct, frozen=True):
     """After which ``event`` to go on, in which ``history`` of the giver; ``terms`` are those under which graphs were accepted then."""
 
     history: str | None
@@ -27,20 +27,20 @@ class PositionFile:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._kept: Position | None = None
+        self._kept: PeerPosition | None = None
 
-    def read(self) -> Position | None:
+    def read(self) -> PeerPosition | None:
         """Return the position; None where there is none, or none that can be read: comparing tells what is missing."""
         if self._kept is None and self._path is not None:
             try:
-                self._kept = msgspec.json.decode(self._path.read_bytes(), type=Position)
+                self._kept = msgspec.json.decode(self._path.read_bytes(), type=PeerPosition)
             except FileNotFoundError:
                 return None
             except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
                 log.warning("peer_position_lost", path=str(self._path), reason=str(error))
         return self._kept
 
-    def write(self, position: Position) -> None:
+    def write(self, position: PeerPosition) -> None:
         """Keep a position; a power cut leaves this one or the last one. Raises ``StoreUnavailable``."""
         self._kept = position
         if self._path is None:

@@ -39,5 +39,5 @@ class PeerSettings(BaseModel):
 
     @property
     def owner(self) -> str:
-        """The owner of what it gives."""
+        """The owner of what it gives (``kg.store.preconditions.PEERS``)."""
         return f"peer:{self.name}"

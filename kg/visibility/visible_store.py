@@ -29,14 +29,12 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.retention import Kept
 from drumlin.kg.store.embedded.store import EmbeddedStore
-from drumlin.kg.store.preconditions import prepared
+from drumlin.kg.store.preconditions import PEERS, prepared
 from drumlin.kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Written
 from drumlin.kg.visibility.standing import is_tombstone, standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight, Standings, VisibleSet
 
 _PAGE = 1_000  # entries of the log, or graphs, that are looked at together
-PEERS = "peer:"
-"""What the owners of graphs begin with that came from a peer; its name follows."""
 _TRIES = 3  # of a write whose graph is written by others meanwhile
 
 log = structlog.get_logger()

@@ -22,7 +22,7 @@ from drumlin.api.access.tokens import TokenFile
 from drumlin.api.app import create_app
 from drumlin.api.bootstrap import assemble
 from drumlin.exporters.peers.follower import COMPARED_SECONDS, PeerFollower
-from drumlin.exporters.peers.position import Position, PositionFile
+from drumlin.exporters.peers.position import PeerPosition, PositionFile
 from drumlin.kg.config.peers import PeerSettings
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import SourceUnavailable, StoreUnavailable
@@ -387,7 +387,7 @@ def test_a_position_is_kept_once_its_changes_are_written(network: Network, monke
     share(network, "alice", graph, "bob")
     with monkeypatch.context() as patch:
 
-        def full(_: PositionFile, __: Position) -> None:
+        def full(_: PositionFile, __: PeerPosition) -> None:
             raise StoreUnavailable("the disk is full")
 
         patch.setattr(PositionFile, "write", full)
