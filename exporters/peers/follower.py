@@ -27,7 +27,7 @@ from drumlin.exporters.peers.position import PeerPosition, PositionFile
 from drumlin.kg.client.calls import Call, ChangeBatch, get_subgraph_text
 from drumlin.kg.client.entities import GraphSummary
 from drumlin.kg.config.peers import PeerSettings
-from drumlin.kg.errors import DrumlinError, EventsGone, InvalidInput, ResourceGone, ResourceNotFound, TooLarge
+from drumlin.kg.errors import EventsGone, InvalidInput, ResourceGone, ResourceNotFound, TooLarge
 from drumlin.kg.graphs import ingest
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.parsers import Parsers
@@ -42,6 +42,7 @@ WAIT_SECONDS = 2.0
 COMPARED_SECONDS = 3600.0
 """After which all digests are compared, whatever the feed said."""
 _SHORTEST, _LONGEST = 0.5, 60.0  # seconds between two tries while the giver is away
+_PAUSE = 0.1  # seconds after an answer without news, which may have come at once: the giver is about to end
 _TOGETHER = 200  # graphs that are read and written at one time
 _CONNECTIONS = 8  # reads under way at one time: a giver may be far away
 
@@ -137,37 +138,33 @@ class PeerFollower(PeriodicJob):
 
     def turn(self) -> bool:
         """Take over the next changes, or compare everything; after a failure the next turn waits, longer each time."""
-        try:
-            self._take_turn()
-        except DrumlinError:
-            self._failures += 1
-            longest = min(_LONGEST, _SHORTEST * 2.0 ** min(self._failures, 10))
-            self._seconds = longest * (0.5 + random.random() / 2)  # noqa: S311 - jitter
-            raise
-        self._failures, self._seconds = 0, 0.0
+        self._failures += 1
+        longest = min(_LONGEST, _SHORTEST * 2.0 ** min(self._failures, 10))
+        self._seconds = longest * (0.5 + random.random() / 2)  # noqa: S311 - jitter
+        more = self._take_turn()
+        self._failures, self._seconds = 0, 0.0 if more else _PAUSE
         return False
 
-    def _take_turn(self) -> None:
+    def _take_turn(self) -> bool:
+        """Take over the next changes, or compare everything; return whether there were changes, so that more may follow at once."""
         kept = self._position.read()
         due = self._clock() - self._compared_at >= COMPARED_SECONDS
         if kept is None or kept.terms != self._terms or due:
-            self._compare()
-            return
+            return self._compare()
         asked = self._clock()
         try:
             batch = self._giver.next_changes(kept.event, wait=self._wait)
         except (EventsGone, InvalidInput) as error:
             log.info("peer_position_gone", peer=self.settings.name, position=kept.event, reason=str(error))
-            self._compare()
-            return
+            return self._compare()
         if batch.history != kept.history:
             log.info("peer_history_changed", peer=self.settings.name)
-            self._compare()
-            return
+            return self._compare()
         told = [each["data"] for each in batch.events]
         changed = {each["iri"]: None if _passed_on(each["owner"]) else each.get("after") for each in told}
         if self._take_over(changed):
             self._reached(batch, asked)
+        return bool(changed)
 
     def _reached(self, batch: ChangeBatch, asked: float) -> None:
         """Note that everything up to the end of a batch is here; one that is behind the newest generation says so."""
@@ -181,8 +178,8 @@ class PeerFollower(PeriodicJob):
             state.current = asked
 
     # -- comparing ----------------------------------------------------------------------------------------------------
-    def _compare(self) -> None:
-        """Bring what is held here to what the giver shows, whatever is known of its changes."""
+    def _compare(self) -> bool:
+        """Bring what is held here to what the giver shows, whatever is known of its changes; returns False."""
         asked = self._clock()
         begin = self._giver.next_changes()  # what changes while the list is read comes after it
         shown = {each.iri: each.digest for each in self._giver.subgraphs(tombstones=True) if not _passed_on(each.owner)}
@@ -193,6 +190,7 @@ class PeerFollower(PeriodicJob):
             self._reached(begin, asked)
             self._compared_at = asked
             self.state.compared += 1
+        return False
 
     def _still_takes(self, graph: str) -> bool:
         text = self._text_here(graph)

@@ -29,6 +29,13 @@ class PeerSettings(BaseModel):
         description="Domains that it speaks for: graphs of others are refused; none takes back all that it gave."
     )
 
+    @field_validator("url")
+    @classmethod
+    def _holds_no_secret(cls, url: AnyHttpUrl) -> AnyHttpUrl:
+        if url.username or url.password:
+            raise ValueError("an address holds no credentials: it is shown; name the file of the token")
+        return url
+
     @field_validator("base")
     @classmethod
     def _base_mints(cls, base: str | None) -> str | None:

@@ -23,6 +23,7 @@ from drumlin.api.app import create_app
 from drumlin.api.bootstrap import assemble
 from drumlin.exporters.peers.follower import COMPARED_SECONDS, PeerFollower
 from drumlin.exporters.peers.position import PeerPosition, PositionFile
+from drumlin.kg.client.calls import ChangeBatch
 from drumlin.kg.config.peers import PeerSettings
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import SourceUnavailable, StoreUnavailable
@@ -426,7 +427,18 @@ def test_a_giver_that_is_away_leaves_what_it_gave(network: Network) -> None:
     assert 30 <= pauses[-1] <= 60
     network.sites["alice"].wires["bob"].cut = False
     assert not peer._done()
-    assert (peer.failure, peer._seconds, peer.lag) == (None, 0.0, 0)
+    assert (peer.failure, peer._seconds, peer.lag) == (None, 0.1, 0)
+
+
+def test_an_answer_of_no_drumlin_is_tried_again_later(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fails in an unforeseen way is told and tried again after a pause, never in a loop without one."""
+    peer = network.sites["bob"].peers["alice"]
+    peer.turn()
+    batch = ChangeBatch("9.0", 9, peer._position.read().history, [{"no": "event"}])  # type: ignore[union-attr]
+    monkeypatch.setattr(peer._giver, "next_changes", lambda *_, **__: batch)
+    assert not peer._done()
+    assert peer.failure is not None
+    assert peer._seconds >= 0.5
 
 
 def test_deleted_entities_remain_as_tombstones_of_their_namespace(network: Network) -> None:
