@@ -268,7 +268,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         validation=ValidationPool(workers, iris, max_bytes=limit),
         counting=Counting(store, iris.root),
         agents=agents,
-        agent_watch=AgentWatch(agents),
+        agent_watch=AgentWatch(agents, partial(_leads, exporting)),
         backfills=tuple(_backfills(settings, store, datasources, exporting)),
         peers=tuple(_peers(settings, store, iris, parsers)),
         audit=access_log(settings, store),
@@ -346,6 +346,12 @@ def _visibility(settings: Settings, store: EmbeddedStore | RemoteStore, iris: Ir
     folder = store.files / "views" if isinstance(store, EmbeddedStore) else None
     kept = Kept(timedelta(days=settings.log_retention), settings.log_bytes)
     return Visibility(store, folder, iris, lambda: datetime.now(UTC), kept)
+
+
+def _leads(exporting: Sequence[Exporting]) -> bool:
+    """Return whether this process is the elected one, or there is no election."""
+    election = next((each.election for each in exporting if each.election is not None), None)
+    return election is None or election.leads
 
 
 def _staleness(followed: Mapping[str, Exporting], cluster: str) -> Staleness | None:

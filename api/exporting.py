@@ -47,7 +47,7 @@ class Candidate:
         wanted = settings.election
         if wanted.lease is None or not isinstance(source, KubernetesSource):
             return None
-        holder = f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
+        holder = f"{wanted.identity or socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         election = Election(source.access, LeaseName(wanted.namespace, wanted.lease, wanted.seconds, holder))
         return cls(election, FencedSink(sink, election, iris, owners))
 

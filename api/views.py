@@ -16,7 +16,6 @@ from threading import Event
 import structlog
 from starlette.concurrency import run_in_threadpool
 
-from drumlin.api.access.callers import Caller, Role
 from drumlin.api.bootstrap import Services, close_limited, limited
 from drumlin.api.edge.sparql import SparqlEndpoint
 from drumlin.api.metrics import Metrics
@@ -73,12 +72,9 @@ class DomainViews:
         self._thread: ServiceThread | None = None
 
     @asynccontextmanager
-    async def lent(self, caller: Caller | None) -> AsyncIterator[View]:
-        """Give the view of a caller for one request, brought up to the store; raises ``Busy`` and what opening one raises."""
-        if caller is None or caller.domains is None:
-            yield self.whole
-            return
-        opened = await self._opened((caller.domains, caller.role is Role.peer))
+    async def lent(self, domains: frozenset[str], *, to_peer: bool) -> AsyncIterator[View]:
+        """Give the view of domains for one request, brought up to the store; raises ``Busy`` and what opening one raises."""
+        opened = await self._opened((domains, to_peer))
         try:
             if self._asks or not opened.store.is_current:
                 await run_in_threadpool(opened.store.bring_up)

@@ -19,7 +19,7 @@ from drumlin.kg.errors import (
     UnsupportedSyntax,
 )
 from drumlin.kg.rdf.syntax import digest
-from drumlin.kg.sparql.dataset import Dataset, Visible
+from drumlin.kg.sparql.dataset import Dataset
 from drumlin.kg.store.protocol import GraphWrite, Lines, Narrowed, Store, StoredGraph
 
 ROOT = "https://kg.example/id/"
@@ -453,18 +453,6 @@ def the_protocols_graphs_win_and_never_widen(store: Store) -> None:
         answered(store, any_graph, dataset=Dataset(("not an iri",)))
 
 
-def a_visible_set_is_never_left(store: Store) -> None:
-    """A caller who may see some graphs sees no other, however the query asks."""
-    store.apply([write(A, 1), write(B, 2)])
-    any_graph = "SELECT ?v { { ?s ?p ?v } UNION { GRAPH ?g { ?s ?p ?v } } }"
-
-    for visible in (Visible(frozenset({A})), Visible(prefixes=(ROOT + "prod/a/",))):
-        assert values(store, any_graph, visible=visible) == ["1", "1"]
-        assert values(store, f"SELECT ?v FROM <{B}> FROM NAMED <{B}> {{ ?s ?p ?v }}", visible=visible) == []
-        assert values(store, any_graph, visible=visible, dataset=Dataset((A, B), (B,))) == ["1"]
-    assert values(store, any_graph, visible=Visible()) == []
-
-
 def solutions_are_written_in_four_formats(store: Store) -> None:
     """SELECT and ASK come as JSON, XML, CSV and TSV."""
     store.apply([write(A, 1)])
@@ -557,7 +545,6 @@ BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     the_default_graph_is_the_union,
     from_narrows,
     the_protocols_graphs_win_and_never_widen,
-    a_visible_set_is_never_left,
     solutions_are_written_in_four_formats,
     graphs_are_written_in_every_syntax,
     a_format_that_does_not_fit_is_refused,

@@ -10,6 +10,7 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from drumlin.api.access import tokens
 from drumlin.api.access.tokens import TokenFile
 from drumlin.api.cli.logs import configure_logging
 from drumlin.api.http.tcp_info import cannot_listen
-from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.settings import CertificateSettings, Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable, WrongUsage
 from drumlin.kg.processes import give_memory_back, limit_arenas
 
@@ -152,6 +153,8 @@ def serve(
     from drumlin.kg.telemetry.durations import parse_duration
 
     every = parse_duration(export_every)
+    if settings.tls:
+        _check_certificate(settings.tls)
 
     guarded = settings.takes_signed_tokens or settings.anonymous is not None or insecure
     if not guarded and not _is_loopback(host) and not _has_tokens(settings, store):
@@ -169,7 +172,7 @@ def serve(
 
         def announce() -> None:
             # print would write the line's end apart, after a line of the log
-            sys.stderr.write(f"Drumlin at http://{shown}:{chosen}\n")
+            sys.stderr.write(f"Drumlin at {'https' if settings.tls else 'http'}://{shown}:{chosen}\n")
 
         try:
             run_server(parts, host, chosen, listening=announce, insecure=insecure)
@@ -178,6 +181,18 @@ def serve(
     for each in parts.exporting:
         if each.refused:
             raise each.refused
+
+
+def _check_certificate(tls: CertificateSettings) -> None:
+    """Raise ``InvalidSettings`` for a certificate that cannot be served."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key, password="")
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        named = f": {error.strerror}" if isinstance(error, FileNotFoundError | PermissionError) else ""
+        raise InvalidSettings(
+            f"the certificate {tls.certificate} and the key {tls.key} cannot be served{named}",
+            hint="name the certificate with those above it, and its private key without a password, as PEM files",
+        ) from error
 
 
 def _exporting_files(parts: Any, directory: Path, every: timedelta) -> Any:
@@ -214,6 +229,7 @@ def run_server(
     from drumlin.api.edge.connection_guard import ConnectionGuard
 
     app = create_app(parts, host, insecure=insecure)
+    tls = parts.settings.tls
     guard = ConnectionGuard(parts.settings.connections_per_address, parts.settings.proxies)
     server = Server(
         app,
@@ -226,6 +242,8 @@ def run_server(
         websockets=False,
         backlog=1024,
         backpressure=AT_ONCE,
+        ssl_cert=tls and tls.certificate,
+        ssl_key=tls and tls.key,
     )
 
     guarding = [guard.watch(), app.watch_access(), _give_memory_back()]

@@ -16,10 +16,12 @@ import msgspec
 from starlette.middleware.cors import CORSMiddleware
 
 from drumlin.api.access.authentication import LOOK
+from drumlin.api.access.callers import Role
 from drumlin.api.bootstrap import Services
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.exchange import Exchange
 from drumlin.api.edge.heartbeat import HeartbeatEndpoint
+from drumlin.api.edge.leader import LeaderEndpoint
 from drumlin.api.edge.request_guard import PUBLIC, RequestGuard
 from drumlin.api.edge.slow_clients import SlowClientGuard
 from drumlin.api.edge.subgraph import SubgraphEndpoint
@@ -88,6 +90,7 @@ class EdgeApplication:
         self._alive = Whole(msgspec.json.encode(operations.alive(parts.settings)), media_type="application/json")
         self._subgraph = SubgraphEndpoint(parts)
         self._heartbeat = HeartbeatEndpoint(parts.agents.heartbeats, app)
+        self._leader = LeaderEndpoint(parts)
         self._signed = parts.settings.takes_signed_tokens
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
@@ -213,19 +216,30 @@ class EdgeApplication:
         if closed is not None:
             await closed(scope, receive, send)
             return
-        endpoint: Endpoint | None = None
+        domains = exchange.caller.domains if exchange.caller else None
+        if exchange.caller is None or domains is None:
+            await self._reply(exchange, self._views.whole, receive, send)
+            return
         try:
-            async with self._views.lent(exchange.caller) as view:
-                scope["view"] = view
-                endpoint = self._endpoint(exchange, view)
-                answer = self.app if endpoint is None else await endpoint(exchange)
-                await answer(scope, receive, send)
+            async with self._views.lent(domains, to_peer=exchange.caller.role is Role.peer) as view:
+                await self._reply(exchange, view, receive, send)
+        except DrumlinError as error:  # there is no view to answer from
+            if exchange.status:
+                raise
+            await exchange.problem(error)(scope, receive, send)
+
+    async def _reply(self, exchange: Exchange, view: View, receive: Receive, send: Send) -> None:
+        exchange.scope["view"] = view
+        endpoint = self._endpoint(exchange, view)
+        try:
+            answer = self.app if endpoint is None else await endpoint(exchange)
+            await answer(exchange.scope, receive, send)
         except Exception as error:
             if endpoint is None and exchange.ended:
                 return  # FastAPI has answered and logged it (``problems.register``), and raises it all the same
             if exchange.status:
                 raise  # which cuts the answer that has begun
-            await exchange.problem(error)(scope, receive, send)
+            await exchange.problem(error)(exchange.scope, receive, send)
 
     def _endpoint(self, exchange: Exchange, view: View) -> Endpoint | None:
         """Return what answers a request here, None when FastAPI does; ``exchange.route`` is the route that documents it."""
@@ -242,6 +256,8 @@ class EdgeApplication:
         ):
             exchange.route = path
             return view.sparql
+        if self._leader.takes(exchange):
+            return self._leader
         if not query and self._heartbeat.takes(exchange):
             return self._heartbeat
         is_plain = path.startswith("/subgraph/") and not query and method in self._subgraph.methods

@@ -130,7 +130,11 @@ def _set_cookie(answer: Response, request: Request, name: str, value: str, secon
     """Set a cookie that no script reads, that goes to this service alone, and over TLS only where the service is reached by it."""
     settings = request.app.state.parts.settings
     forwarded = request.client is not None and request.client.host in settings.proxies
-    secure = settings.base.startswith("https:") or (forwarded and request.headers.get("x-forwarded-proto") == "https")
+    secure = (
+        settings.base.startswith("https:")
+        or settings.tls is not None
+        or (forwarded and request.headers.get("x-forwarded-proto") == "https")
+    )
     answer.set_cookie(
         name, value, max_age=seconds, path=prefix_of(settings.base) or "/", secure=secure, httponly=True, samesite="lax"
     )

@@ -69,6 +69,11 @@ class Heartbeats:
         with self._lock:
             self._pulses.pop(guid, None)
 
+    def clear(self) -> None:
+        """Wait for nobody."""
+        with self._lock:
+            self._pulses.clear()
+
     def beat(self, guid: str) -> bool:
         """Note that an agent is alive; False when it is not known."""
         pulse = self._pulses.get(guid)

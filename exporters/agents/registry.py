@@ -373,6 +373,11 @@ class AgentRegistry:
         for record in self._records(self._store.look_up(_AGENTS)):
             self._take_up(record)
 
+    def begin_anew(self) -> None:
+        """Take up the agents that the graph knows as after a start: another process has had their heartbeats until now."""
+        self.heartbeats.clear()
+        self.recall()
+
     def last_seen(self, record: AgentRecord) -> datetime | None:
         """Return when an agent was heard last, as far as this process or the graph knows."""
         ago = self.heartbeats.ago(record.guid)
@@ -416,15 +421,24 @@ class AgentRegistry:
 
 
 class AgentWatch(PeriodicJob):
-    """Looks every second which agents have fallen silent or are heard again, and writes that."""
+    """Looks every second which agents have fallen silent or are heard again, and writes that.
 
-    def __init__(self, registry: AgentRegistry, seconds: float = 1.0) -> None:
+    ``leads`` tells whether this process is the one, of several before one store, that heartbeats come to.
+    """
+
+    def __init__(self, registry: AgentRegistry, leads: Callable[[], bool] = lambda: True, seconds: float = 1.0) -> None:
         super().__init__("agents", seconds)
         self._registry = registry
+        self._leads = leads
+        self._led = True
 
     def turn(self) -> bool:
         """Write what has changed; there is always a next turn."""
-        self._registry.write_transitions()
+        led, self._led = self._led, self._leads()
+        if self._led and not led:
+            self._registry.begin_anew()
+        if self._led:
+            self._registry.write_transitions()
         return False
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.visibility.standing import standing_of
+from drumlin.kg.visibility.visible_set import DEEP
 
 
 class Acceptance:
@@ -24,16 +25,18 @@ class Acceptance:
         )
 
     def takes(self, graph: str, text: str, text_of: Callable[[str], str | None]) -> bool:
-        """Return whether a graph is taken over, by its name and what it says; ``text_of`` is what a graph of this peer says here.
+        """Return whether a graph is taken over, by its name and what it says; ``text_of`` is what the peer says in another one.
 
-        A tombstone belongs to the domain of the namespace that it stood in.
+        What states no domain belongs to that of what it is within: a tombstone to that of its namespace.
         """
         if not graph.startswith(self._root) or graph.startswith(self._ours):
             return False
         if graph in self._domains:
             return True
-        found = standing_of(graph, text)
-        home = found.home
-        if home is None and found.within is not None:
-            home = standing_of(found.within, text_of(found.within) or "").home
+        found = outer = standing_of(graph, text)
+        for _ in range(DEEP):
+            if outer.home is not None or outer.within is None:
+                break
+            outer = standing_of(outer.within, text_of(outer.within) or "")
+        home = outer.home
         return home in self._domains if home is not None else not self._domains.isdisjoint(found.parties)

@@ -35,7 +35,6 @@ from drumlin.kg.rdf.syntax import JSONLD, NTRIPLES, Syntax
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.preconditions import PEERS, apply_allowed
 from drumlin.kg.store.protocol import GraphWrite, Store
-from drumlin.kg.visibility.standing import is_tombstone
 
 WAIT_SECONDS = 2.0
 """How long a giver is asked to wait for news; a service that ends waits so long for the answer."""
@@ -117,6 +116,7 @@ class PeerFollower(PeriodicJob):
         self._accepts = Acceptance(self._iris, settings.domains, own, clusters)
         # Under other terms, what is held is looked at again.
         self._terms = "\n".join([self._iris.base, *sorted(settings.domains), "", *sorted(clusters)])
+        self._looked_up: dict[str, str | None] = {}  # graphs that others are within
         self._compared_at = clock()
         self._failures = 0
         self.state = PeerState(clock())
@@ -147,6 +147,7 @@ class PeerFollower(PeriodicJob):
 
     def _take_turn(self) -> bool:
         """Take over the next changes, or compare everything; return whether there were changes, so that more may follow at once."""
+        self._looked_up.clear()
         kept = self._position.read()
         due = self._clock() - self._compared_at >= COMPARED_SECONDS
         if kept is None or kept.terms != self._terms or due:
@@ -194,12 +195,21 @@ class PeerFollower(PeriodicJob):
 
     def _still_takes(self, graph: str) -> bool:
         text = self._text_here(graph)
-        return text is not None and self._accepts.takes(graph, text, self._text_here)
+        return text is not None and self._accepts.takes(graph, text, self._said_in)
 
     def _text_here(self, graph: str) -> str | None:
         """Return what a graph says here that this peer has given."""
         found = self._store.read(graph)
         return found.text if found is not None and found.entry.owner == self.settings.owner else None
+
+    def _said_in(self, graph: str) -> str | None:
+        """Return what a graph says here that this peer has given, else what the peer shows: it may come later, or not be taken over."""
+        if (here := self._text_here(graph)) is not None:
+            return here
+        if graph not in self._looked_up:
+            content = self._content_of(graph, self._read(graph), _Refused())
+            self._looked_up[graph] = None if content is None else content.text
+        return self._looked_up[graph]
 
     # -- taking over --------------------------------------------------------------------------------------------------
     def _take_over(self, wanted: Mapping[str, str | None]) -> bool:
@@ -209,17 +219,13 @@ class PeerFollower(PeriodicJob):
         """
         refused = _Refused()
         pending = iter([graph for graph, digest in wanted.items() if not self._is_so(graph, digest, refused)])
-        tombstones: dict[str, GraphContent | None] = {}  # last: whose they are depends on their namespaces
         with ThreadPoolExecutor(_CONNECTIONS, f"peer {self.settings.name}") as pool:
             while part := list(islice(pending, _TOGETHER)):
                 if self._stop.is_set():
                     return False
                 read = pool.map(lambda graph: self._read(graph) if wanted[graph] else None, part)
                 found = {graph: self._content_of(graph, said, refused) for graph, said in zip(part, read, strict=True)}
-                late = {graph for graph, each in found.items() if each and is_tombstone(each.text, graph)}
-                tombstones |= {graph: found[graph] for graph in late}
-                self._write({graph: each for graph, each in found.items() if graph not in late}, refused)
-        self._write(tombstones, refused)
+                self._write(found, refused)
         for reason, graphs in refused.items():
             self.state.refused[reason] += len(graphs)
             log.info("peer_graphs_refused", peer=self.settings.name, reason=reason, graphs=len(graphs), first=graphs[0])
@@ -239,6 +245,8 @@ class PeerFollower(PeriodicJob):
 
     def _read(self, graph: str) -> tuple[bytes, Syntax] | None:
         """Read a graph of the giver, a tombstone too; None when it is not shown."""
+        if not graph.startswith(self._iris.root):
+            return None
         try:
             text: str = self._giver.run(get_subgraph_text(self._iris.short(graph), NTRIPLES.name))
         except ResourceGone as gone:
@@ -263,7 +271,7 @@ class PeerFollower(PeriodicJob):
         """Write graphs as they were read; withdrawn is what is not shown any more, or not accepted."""
         writes = []
         for graph, content in found.items():
-            taken = content is not None and self._accepts.takes(graph, content.text, self._text_here)
+            taken = content is not None and self._accepts.takes(graph, content.text, self._said_in)
             if content is not None and not taken:
                 refused["foreign"].append(graph)
             if taken or self._text_here(graph) is not None:

@@ -151,6 +151,22 @@ class ElectionSettings(BaseModel):
     seconds: int = Field(
         8, ge=2, le=60, description="Seconds without a renewal after which another process takes over."
     )
+    identity: str | None = Field(
+        None, pattern=r"^[^\s_{}]{1,200}$", description="Name of this process in the Lease [its host name]."
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^https?://.*\{host\}",
+        description="Address at which a process is reached, `{host}` being its name in the Lease: what agents send goes on to the leader.",
+    )
+
+
+class CertificateSettings(BaseModel):
+    """The certificate that the service itself shows; where an ingress or a proxy does, nobody needs it."""
+
+    model_config = _FROZEN
+    certificate: Path = Field(description="File with its certificate and those above it (PEM); read when it starts.")
+    key: Path = Field(description="File with the private key (PEM, without a password).")
 
 
 class Settings(BaseSettings):
@@ -258,6 +274,9 @@ class Settings(BaseSettings):
     )
     readers: int | None = Field(
         None, ge=1, le=256, description="Processes that answer SPARQL queries [processors + 1]."
+    )
+    tls: CertificateSettings | None = Field(
+        None, description="Serve https with this certificate, a table `[tls]` [http] (docs/access.md)."
     )
     domain_views: int = Field(
         16,

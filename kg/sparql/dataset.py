@@ -1,7 +1,6 @@
-"""Which graphs a query reads: what it says itself (FROM), what the request says, and what the caller may see.
+"""Which graphs a query reads: what it says itself (FROM), and what the request says.
 
-RDF datasets: https://www.w3.org/TR/sparql11-query/#rdfDataset. A caller who may see a few listed graphs is answered by listing them to the
-engine, which then shows no others in any form of query; a caller who may see more has a replica of its own.
+RDF datasets: https://www.w3.org/TR/sparql11-query/#rdfDataset.
 """
 
 from __future__ import annotations
@@ -31,18 +30,6 @@ UNION = Dataset()
 
 
 @dataclass(frozen=True, slots=True)
-class Visible:
-    """The graphs that a caller may read: those listed, and those whose IRI begins with one of ``prefixes``."""
-
-    graphs: frozenset[str] = frozenset()
-    prefixes: tuple[str, ...] = ()
-
-    def sees(self, graph: str) -> bool:
-        """Return whether a graph is one of them."""
-        return graph in self.graphs or graph.startswith(self.prefixes)
-
-
-@dataclass(frozen=True, slots=True)
 class Chosen:
     """A query and the graphs that it reads: the union of all, or those listed (None, None: those of its FROM clauses)."""
 
@@ -52,23 +39,12 @@ class Chosen:
     named: tuple[str, ...] | None = None
 
 
-def choose(query: str, dataset: Dataset, base: str | None, visible: Visible | None = None) -> Chosen:
-    """Return the query and the graphs that it reads; ``visible`` is given for a caller who sees listed graphs only."""
+def choose(query: str, dataset: Dataset) -> Chosen:
+    """Return the query and the graphs that it reads."""
     query = subselects.restore(query)
     default, named = dataset.default_graphs, dataset.named_graphs
-    own = default is None and named is None and gate.names_dataset(query)
-    if visible is None:
-        return Chosen(query, union=default is None and named is None and not own, default=default, named=named)
-    if own:
-        default, named = from_clauses(query, base)
-    elif default is None and named is None:
-        default = named = tuple(sorted(visible.graphs))
-    return Chosen(
-        query,
-        union=False,
-        default=tuple(filter(visible.sees, default or ())),
-        named=tuple(filter(visible.sees, named or ())),
-    )
+    union = default is None and named is None and not gate.names_dataset(query)
+    return Chosen(query, union=union, default=default, named=named)
 
 
 def from_clauses(query: str, base: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -49,6 +49,8 @@ def _rows(text: str, pieces: Iterator[str]) -> Iterator[Row]:
     while True:
         at = _end_of_gap(text, at)
         if text[at : at + 1] == "]":
+            for _ in pieces:  # to the end of the result: what is not read to its end was given up
+                pass
             return
         try:
             row, at = _decode(text, at)

@@ -30,7 +30,7 @@ from typing import Literal, Protocol, Self
 import msgspec
 
 from drumlin.kg.rdf.syntax import Lines
-from drumlin.kg.sparql.dataset import UNION, Dataset, Visible
+from drumlin.kg.sparql.dataset import UNION, Dataset
 from drumlin.kg.store.content import GraphContent
 
 Row = Mapping[str, str]
@@ -213,12 +213,11 @@ class Store(Protocol):
         media_type: str,
         dataset: Dataset = UNION,
         base: str | None = None,
-        visible: Visible | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Run a caller's query (the gate must have passed it) and serialise the result as ``media_type``.
 
-        ``visible`` limits what any form of query can see (None: everything); ``timeout`` is in seconds (None: the store's own).
+        ``timeout`` is in seconds (None: the store's own).
         Raises ``QueryRejected`` with the position of a syntax error, ``UnsupportedSyntax`` when the query's form cannot
         be written in ``media_type``.
         """

@@ -5,6 +5,7 @@ Only statements about the graph's own entity count, so a part of it (the party o
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,8 +17,9 @@ _GRANTS, _TO, _UNTIL = f"{NAMESPACE}grants", f"{NAMESPACE}grantedTo", f"{NAMESPA
 _TAKES_PART = frozenset(
     f"{NAMESPACE}{name}" for name in ("party", "initiator", "source", "destination", "via", "grantedBy", "holds")
 )
-_NAMESPACE = f"{NAMESPACE}namespace"
-_READ = _TAKES_PART | {_TYPE, _DOMAIN, _CLUSTER, _PHASE, _GRANTS, _TO, _UNTIL, _NAMESPACE}
+_NAMESPACE, _DERIVED = f"{NAMESPACE}namespace", "http://www.w3.org/ns/prov#wasDerivedFrom"
+_BESIDE = re.compile(r"(.*?/id/)(?:notes|scraped)/(.+)")  # the graphs beside an entity's
+_READ = _TAKES_PART | {_TYPE, _DOMAIN, _CLUSTER, _PHASE, _GRANTS, _TO, _UNTIL, _NAMESPACE, _DERIVED}
 _COMMON = frozenset({f"<{NAMESPACE}MetricTemplate>"})
 _PLACES = frozenset(f"<{NAMESPACE}{name}>" for name in ("Domain", "GlaciationNode", "Cluster"))
 _TOMBSTONE = f"<{NAMESPACE}Tombstone>"
@@ -42,7 +44,8 @@ class Standing(NamedTuple):
 
     ``home`` is the domain that it belongs to, ``parties`` are those that take part in what it states, ``grant`` is the grant that it is.
     A ``common`` graph is everybody's. Of a ``place``, a domain or cluster, everybody who sees its name elsewhere sees the name.
-    A tombstone has lost its domain: it belongs to that of the namespace that it stood in, whose graph is ``within``.
+    What states no domain belongs to that of the graph ``within``: a forecast to that of the entity that it is about, as do the graphs
+    beside an entity's, and a tombstone, which has lost its domain, to that of the namespace that it stood in.
     """
 
     home: str | None = None
@@ -80,7 +83,7 @@ def standing_of(graph: str, text: str) -> Standing:
         _grant(said),
         not _COMMON.isdisjoint(types),
         not _PLACES.isdisjoint(types),
-        _namespace(cluster, said) if is_tombstone(text, graph) else None,
+        _within(graph, cluster, said),
     )
     return NOBODYS if found == NOBODYS else found
 
@@ -95,6 +98,19 @@ def stub_of(graph: str, text: str) -> str:
         for line in text.split("\n")
         if line.startswith(f"<{graph}> <") and line[len(graph) + 4 :].partition("> ")[0] in _STUB
     )
+
+
+def _within(graph: str, cluster: str | None, said: dict[str, list[str]]) -> str | None:
+    if (beside := _BESIDE.fullmatch(graph)) is not None:
+        return beside[1] + beside[2]
+    if _TOMBSTONE in said.get(_TYPE, []):
+        return _namespace(cluster, said)
+    for metric in said.get(_DERIVED, []):
+        entity, found, _ = _iri(metric).rpartition("/metric/")
+        if found:
+            beside = _BESIDE.fullmatch(entity)
+            return entity if beside is None else beside[1] + beside[2]
+    return None
 
 
 def is_tombstone(text: str, graph: str) -> bool:

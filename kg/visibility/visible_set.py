@@ -13,6 +13,9 @@ from enum import Enum
 
 from drumlin.kg.visibility.standing import NOBODYS, Standing
 
+DEEP = 3
+"""How far the domain of a graph may be that states none: a forecast of what was in a namespace."""
+
 
 class Sight(Enum):
     """How much of a graph is seen."""
@@ -29,7 +32,7 @@ class Standings:
         self._of: dict[str, Standing] = {}
         self._shared: dict[Standing, Standing] = {}  # most graphs have one of few
         self._grants: dict[str, set[str]] = {}
-        self._within: dict[str, set[str]] = {}  # tombstones, by the graph of their namespace
+        self._within: dict[str, set[str]] = {}
 
     def __contains__(self, graph: object) -> bool:
         return graph in self._of
@@ -58,13 +61,25 @@ class Standings:
             self._within.setdefault(standing.within, set()).add(graph)
 
     def home(self, graph: str) -> str | None:
-        """Return the domain that a graph belongs to: a tombstone to that of the namespace that it stood in, as long as there is one."""
-        found = self.of(graph)
-        return self.of(found.within).home if found.home is None and found.within is not None else found.home
+        """Return the domain that a graph belongs to."""
+        return self.home_of(self.of(graph))
 
-    def within(self, namespace: str) -> frozenset[str]:
-        """Return the tombstones whose namespace has this graph."""
-        return frozenset(self._within.get(namespace, ()))
+    def home_of(self, standing: Standing) -> str | None:
+        """Return the domain that a graph with a standing belongs to: what it states, else that of what it is within."""
+        for _ in range(DEEP):
+            if standing.home is not None or standing.within is None:
+                break
+            standing = self.of(standing.within)
+        return standing.home
+
+    def within(self, graph: str) -> set[str]:
+        """Return the graphs that belong to a domain because a graph does."""
+        found = set[str]()
+        latest = {graph}
+        for _ in range(DEEP):
+            latest = {each for outer in latest for each in self._within.get(outer, ())} - found
+            found |= latest
+        return found
 
     def grants(self, data: str) -> Iterator[Standing]:
         """Yield the grants of a graph that its own domain states: nobody grants what is another's."""

@@ -24,6 +24,7 @@ from drumlin.kg.errors import (
     Forbidden,
     PreconditionFailed,
     ResourceNotFound,
+    StoreDamaged,
 )
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.store.content import GraphContent
@@ -31,7 +32,7 @@ from drumlin.kg.store.embedded.retention import Kept
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.preconditions import PEERS, prepared
 from drumlin.kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Written
-from drumlin.kg.visibility.standing import is_tombstone, standing_of, stub_of
+from drumlin.kg.visibility.standing import Standing, is_tombstone, standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight, Standings, VisibleSet
 
 _PAGE = 1_000  # entries of the log, or graphs, that are looked at together
@@ -68,7 +69,7 @@ class Visibility:
         directory = self._folder / _name_of(domains, to_peer=to_peer)
         try:
             found = VisibleStore(self, directory, domains, self._kept, to_peer=to_peer)
-        except DrumlinError as error:
+        except StoreDamaged as error:
             log.warning("visible_store_made_anew", directory=str(directory), reason=str(error))
             shutil.rmtree(directory, ignore_errors=True)
             found = VisibleStore(self, directory, domains, self._kept, to_peer=to_peer)
@@ -112,10 +113,15 @@ class Visibility:
             self._follow()
             return graph in self._standings
 
-    def home(self, graph: str) -> str | None:
-        """Return the domain that a graph belongs to."""
+    def home_of(self, standing: Standing) -> str | None:
+        """Return the domain that a graph with a standing belongs to."""
         with self._lock:
-            return self._standings.home(graph)
+            return self._standings.home_of(standing)
+
+    def standing(self, graph: str) -> Standing:
+        """Return the standing of a graph."""
+        with self._lock:
+            return self._standings.of(graph)
 
     def as_of(self, graph: str, generation: int) -> StoredGraph | None:
         """Return a graph as it was after a generation; where the source keeps no past, as it is now."""
@@ -285,28 +291,28 @@ class VisibleStore(EmbeddedStore):
             raise ResourceNotFound(f"there is no {write.graph}", hint="list what there is: GET /subgraphs")
         if here is not None and here.digest == write.digest:
             return write  # which changes nothing, and the source says so
-        if here is not None:
-            self._check_home(write.graph, self._visibility.home(write.graph), "belongs to")
-        if write.content is not None and not (here and is_tombstone(write.content.text, write.graph)):
-            self._check_home(write.graph, standing_of(write.graph, write.content.text).home, "would belong to")
+        if here is not None and not self._is_own(write.graph, self._visibility.standing(write.graph)):
+            raise self._refusal(f"{write.graph} belongs to another domain")
+        text = None if write.content is None else write.content.text
+        buries = here is not None and text is not None and is_tombstone(text, write.graph)
+        if text is not None and not buries and not self._is_own(write.graph, standing_of(write.graph, text)):
+            raise self._refusal(f"{write.graph} would not belong to a domain of this caller's")
         if write.expected is not ANY:
             return write
         return GraphWrite(
             write.graph, write.content, write.owner, None if here is None else here.digest, write.takes_from
         )
 
-    def _check_home(self, graph: str, home: str | None, verb: str) -> None:
-        if home in self.seen.domains or graph in self.seen.domains:
-            return
+    def _is_own(self, graph: str, standing: Standing) -> bool:
+        return graph in self.seen.domains or self._visibility.home_of(standing) in self.seen.domains
+
+    def _refusal(self, message: str) -> Forbidden:
+        """Return why a write is refused; the same whatever there is that the caller does not see."""
         own = ", ".join(sorted(self.domains))
-        if home is None:
-            raise Forbidden(
-                f"{graph} {verb} no domain, and this caller writes for {own} only",
-                hint=f"state its domain: {self._visibility.iris.domain(min(self.domains))}",
-            )
-        raise Forbidden(
-            f"{graph} {verb} the domain {home}, and this caller writes for {own} only",
-            hint="an operator grants another domain: drumlin token create NAME --role ROLE --domain DOMAIN --store DIR",
+        return Forbidden(
+            f"{message}: it writes for {own} only",
+            hint=f"state as its domain {self._visibility.iris.domain(min(self.domains))}; an operator grants others"
+            " (drumlin token create --domain)",
         )
 
     def close(self) -> None:

@@ -36,6 +36,7 @@ BENCHES = {
     ),
     "agents": Bench("heartbeats of 1,000 agents, and 10,000 things that are registered", 10),
     "access": Bench("what tokens and the audit log cost", 10),
+    "domains": Bench("what it costs that callers are limited to domains", 10),
     "events": Bench("what 200 subscribers of the change feed cost the writers", 20),
 }
 

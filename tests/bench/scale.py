@@ -104,7 +104,7 @@ def _api(cluster: Path) -> Iterator[Any]:
 @contextmanager
 def _watched(service: Service) -> Iterator[list[float]]:
     """Look at the memory of a service's processes every half second, its readers at work: MB, what they share counted once."""
-    looks, stop = [_memory(service.process.pid)], threading.Event()
+    looks, stop = [memory(service.process.pid)], threading.Event()
 
     def look() -> None:
         with httpx.Client(timeout=60) as http:
@@ -113,7 +113,7 @@ def _watched(service: Service) -> Iterator[list[float]]:
                     return
                 query = f"ASK {{ <https://kg.example/id/prod/-/node/{number}> ?p ?o }}"
                 http.get(f"{service.url}/sparql", params={"query": query}).raise_for_status()
-                looks.append(_memory(service.process.pid))
+                looks.append(memory(service.process.pid))
 
     thread = threading.Thread(target=look)
     thread.start()
@@ -124,7 +124,8 @@ def _watched(service: Service) -> Iterator[list[float]]:
         thread.join()
 
 
-def _memory(pid: int) -> float:
+def memory(pid: int) -> float:
+    """Return the memory of a process and its children in MB, what they share counted once."""
     total = 0
     for each in [pid, *_children(pid)]:
         with suppress(OSError):

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import groupby
 from pathlib import Path
@@ -240,8 +240,15 @@ def test_of_two_services_before_one_engine_one_follows_the_cluster(tmp_path: Pat
         add(api, "pods", "db-0", {})
         environment = write_kubeconfig(tmp_path / "kubeconfig", {"main": api.url})
         environment |= {"DRUMLIN_ELECTION__LEASE": "drumlin", "DRUMLIN_ELECTION__SECONDS": "2"}
+        environment |= {"DRUMLIN_ELECTION__ADDRESS": "http://{host}"}
         options = ("--store", running.url, "--source", "kubernetes")
-        with serving(*options, environment=environment) as one, serving(*options, environment=environment) as two:
+
+        def beginning() -> AbstractContextManager[Service]:
+            port = str(free_port())
+            named = {**environment, "DRUMLIN_ELECTION__IDENTITY": f"127.0.0.1:{port}"}
+            return serving(*options, "--port", port, environment=named)
+
+        with beginning() as one, beginning() as two:
 
             def leading(service: Service) -> bool:
                 told = _HTTP.get(f"{service.url}/readyz")
@@ -255,12 +262,28 @@ def test_of_two_services_before_one_engine_one_follows_the_cluster(tmp_path: Pat
             for each in (leader, other):
                 path = f"{each.url}/subgraph/prod/shop/pod/{name}"
                 until(lambda path=path: _HTTP.get(path).status_code == 200, "what the leader writes")  # type: ignore[misc]
+            agent = {
+                "name": "agent of edge-7",
+                "platform": "docker",
+                "origin": "edge-lab",
+                "interval": 30,
+                "entities": [],
+            }
+            assert _HTTP.put(f"{other.url}/agents/a-1", json=agent).status_code == 201
+            assert _HTTP.post(f"{other.url}/agents/a-1/heartbeat").status_code == 204
+            relayed = _HTTP.post(f"{other.url}/agents/a-1/heartbeat", json={"agents": ["a-2"]})
+            assert relayed.json() == {"unknown": ["a-2"]}
+            assert _HTTP.post(f"{other.url}/agents/a-3/heartbeat").status_code == 404
+            assert "lastSeen" in _HTTP.get(f"{leader.url}/agents/a-1").json()
             leader.process.kill()
             leader.process.wait()
+            refused = _HTTP.post(f"{other.url}/agents/a-1/heartbeat")
+            assert refused.status_code in (502, 503, 204), refused.text
             until(lambda: leading(other), "that a killed leader is followed")
             name = newest()
             path = f"{other.url}/subgraph/prod/shop/pod/{name}"
             until(lambda: _HTTP.get(path).status_code == 200, "what the other writes")
+            assert _HTTP.post(f"{other.url}/agents/a-1/heartbeat").status_code == 204
             term = _HTTP.get(f"{other.url}/subgraph/agent/kubernetes%3Aprod", headers={"Accept": "application/ld+json"})
             assert term.json()["revision"] == 2
 

@@ -14,7 +14,7 @@ import pytest
 from drumlin.exporters.agents import otlp
 from drumlin.exporters.agents.heartbeats import Heartbeats
 from drumlin.exporters.agents.registration import decode
-from drumlin.exporters.agents.registry import AgentRegistry
+from drumlin.exporters.agents.registry import AgentRegistry, AgentWatch
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import GraphOwned, InvalidDocument, ResourceNotFound
 from drumlin.kg.model.iris import Iris
@@ -145,6 +145,22 @@ def test_heartbeats_write_nothing_and_silence_writes_one_graph(site: Site) -> No
     assert (site.phase("a"), site.store.generation) == ("Ready", generation + 3)
     with pytest.raises(ResourceNotFound):
         site.agents.beat("nobody")
+
+
+def test_only_the_leader_says_who_is_silent_and_a_new_one_waits_an_interval(site: Site) -> None:
+    """A process that does not lead writes no transition; one that begins to lead takes the agents up anew, with an interval of grace."""
+    site.register("a")
+    leading = False
+    watch = AgentWatch(site.agents, lambda: leading)
+    site.clock.now += 1000
+    assert watch.turn() is False
+    assert site.phase("a") == "Ready"
+    leading = True
+    watch.turn()
+    assert site.phase("a") == "Ready"
+    site.clock.now += 1000
+    watch.turn()
+    assert site.phase("a") == "NotReady"
 
 
 def test_what_a_collector_reports_piece_by_piece_adds_up(site: Site) -> None:

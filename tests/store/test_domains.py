@@ -9,12 +9,18 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import httpx
 import pytest
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as settings_of
+from hypothesis.errors import Unsatisfiable
+from requests import Request
+from schemathesis.generation import GenerationMode
 
 from drumlin.api.access.callers import Role
 from drumlin.api.access.rules import ROUTES
@@ -28,6 +34,7 @@ from drumlin.kg.config.settings import Settings
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.protocol import GraphWrite
+from tests.conformance import operations
 from tests.service.conftest import SAMPLE
 from tests.waiting import until
 
@@ -207,6 +214,46 @@ def test_a_limited_caller_gets_what_a_service_gives_that_holds_only_what_it_sees
             lines = [sorted(set(told(each)[2]) - set(told(beside)[2])) for each, beside in ((one, other), (other, one))]
             differ.append((request[1], told(one)[:2], told(other)[:2], *lines))
     assert not differ, "\n".join(f"{each}"[:1500] for each in differ)
+
+
+def generated(operation: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield a few requests that an operation's schema allows, and some that it forbids."""
+    found: list[tuple[str, str, dict[str, Any]]] = []
+
+    def keep(case: Any) -> None:
+        sent = {key: value for key, value in case.as_transport_kwargs(base_url="http://localhost").items() if value}
+        sent = {key: sent[key] for key in ("method", "url", "headers", "params", "data", "json") if key in sent}
+        url = urlsplit(str(Request(**sent).prepare().url))
+        found.append((case.method, f"{url.path}?{url.query}" if url.query else url.path, {}))
+
+    for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+        run = given(case=operation.as_strategy(generation_mode=mode))(keep)
+        bounds = settings_of(max_examples=2, deadline=None, database=None, phases=[Phase.generate],
+                             derandomize=True, suppress_health_check=list(HealthCheck))  # fmt: skip
+        with suppress(Unsatisfiable):
+            bounds(run)()
+    yield from found
+
+
+@pytest.mark.parametrize("both", [SETS[1]], indirect=True)
+def test_whatever_is_asked_the_answers_are_the_same(both: tuple[Asked, Asked]) -> None:
+    """Requests that are generated from the OpenAPI document (Schemathesis) get the same answer as well."""
+    limited, free = both
+    document = free.one("GET", "/openapi.json").json()
+    reads = [each for each in operations(document, "http://localhost") if each.method.upper() == "GET"]
+    asked = [
+        request
+        for operation in reads
+        if operation.path not in CLOSED | OTHERWISE | {"/alerts", "/history", "/values", "/logs", "/export"}
+        for request in generated(operation)
+    ]
+    assert len(asked) > len(reads)
+    differ = [
+        (request[1], told(one), told(other))
+        for request, one, other in zip(asked, limited.all(asked), free.all(asked), strict=True)
+        if told(one) != told(other)
+    ]
+    assert not differ, "\n".join(f"{each}"[:800] for each in differ)
 
 
 def test_no_answer_has_what_is_hidden(both: tuple[Asked, Asked]) -> None:

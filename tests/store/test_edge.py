@@ -151,7 +151,7 @@ def edge_of(parts: Services, asking: _Asking) -> EdgeApplication:
     """Return the application with other readers."""
     app = create_app(parts)
     assert isinstance(app, EdgeApplication)
-    app._sparql = SparqlEndpoint(parts, asking, app._metrics)  # type: ignore[arg-type]
+    app._views.whole.sparql = SparqlEndpoint(parts, asking, app._metrics)  # type: ignore[arg-type]
     return app
 
 
@@ -199,8 +199,8 @@ def test_a_slow_client_of_a_large_result_delays_nobody(parts: Services) -> None:
         await held
         assert slow.body == LARGE + b"end"
         assert all(each.closed for each in asking.results)
-        assert not app._sparql._flights  # type: ignore[union-attr]
-        assert not len(app._sparql._limiter)  # type: ignore[union-attr]
+        assert not app._views.whole.sparql._flights  # type: ignore[union-attr]
+        assert not len(app._views.whole.sparql._limiter)  # type: ignore[union-attr]
 
     run(ask())
 
@@ -238,7 +238,7 @@ def test_the_same_query_runs_once_until_its_first_part(parts: Services) -> None:
         assert [each.status for each in clients[1:]] == [status] * 2
         assert body is None or {each.body for each in clients[1:]} == {body}
         assert asking.asked == asked
-        assert not app._sparql._flights  # type: ignore[union-attr]
+        assert not app._views.whole.sparql._flights  # type: ignore[union-attr]
 
     run(ask())
 
@@ -256,7 +256,7 @@ def test_a_query_whose_client_has_left_is_ended_and_counted(parts: Services) -> 
         client.leaves.set()
         await running
         assert client.status == 499
-        assert not len(app._sparql._limiter)  # type: ignore[union-attr]
+        assert not len(app._views.whole.sparql._limiter)  # type: ignore[union-attr]
 
     run(ask())
 

@@ -128,7 +128,7 @@ def begun(asking: QueryExecutor) -> int:
 
 def readers_of(asking: QueryExecutor) -> list[QueryWorker]:
     """Return the readers that there are."""
-    return list(asking.readers._pools.common.readers)
+    return list(asking.readers._pool.readers)
 
 
 def test_who_ends_the_reader_is_alone_in_it(asking: QueryExecutor) -> None:

@@ -215,6 +215,19 @@ def test_a_result_that_nobody_reads_is_held_back_and_then_given_up(alone: Served
     assert len(alone.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
 
 
+def test_a_reader_whose_whole_result_has_come_outlives_one_who_reads_only_a_part(alone: Served) -> None:
+    """What came with the part that was read is looked at, too: the reader has ended its query, and answers the next one."""
+    until(lambda: len(alone.readers._pool.idle) == 2)
+    before = set(alone.readers.pids)
+    for _ in range(4):
+        answer = alone.store.answer(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}", media_type=CSV)
+        assert next(answer.chunks)
+        answer.chunks.close()
+    until(lambda: len(alone.readers._pool.idle) == 2)
+    assert set(alone.readers.pids) == before
+    assert alone.readers.ended["abandoned"] == 0
+
+
 def test_a_result_ends_mid_stream_at_its_deadline(served: Served) -> None:
     """A result that takes too long is cut with an error, not ended as if it were whole."""
     answer = served.store.answer("SELECT * { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }", media_type=CSV, timeout=0.5)
@@ -443,7 +456,7 @@ def test_what_an_earlier_life_left_is_removed(tmp_path: Path) -> None:
 
 def test_who_waits_is_not_held_up_by_what_was_written_since() -> None:
     """A reader that holds what a query needs answers it at once; what came later it replays when there is time."""
-    pools = pool.Pools(0, 1, lambda _: None, lambda _: None)
+    pools = pool.Pool(0, 1, lambda: None, lambda _: None)
     for generation in range(1, 4):
         pools.follow(Delta(generation, "INSERT DATA {}", (), bulk=False))
     owed: list[list[int]] = []
@@ -483,9 +496,9 @@ def test_the_client_that_used_least_comes_first(tmp_path: Path) -> None:
     """Of those who wait for a reader, the one whose client used less time is served first, whoever came first."""
     served = Served(tmp_path)
     served.readers.charge("busy", 100.0)
-    held = [served.readers.borrow(None, time.monotonic() + PATIENCE, who) for who in ("x", "y")]
+    held = [served.readers.borrow(time.monotonic() + PATIENCE, who) for who in ("x", "y")]
     readers = [each if isinstance(each, QueryWorker) else each.result(30) for each in held]
-    waiting = [served.readers.borrow(None, time.monotonic() + PATIENCE, who) for who in ("busy", "busy", "new")]
+    waiting = [served.readers.borrow(time.monotonic() + PATIENCE, who) for who in ("busy", "busy", "new")]
     served.readers.release(readers[0])
     assert [isinstance(each, Promise) and each.done() for each in waiting] == [False, False, True]
     served.readers.release(readers[1])

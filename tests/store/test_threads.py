@@ -32,7 +32,7 @@ from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.embedded.writer import Writer
 from drumlin.kg.store.protocol import GraphWrite
 from drumlin.kg.store.query_workers.client import QueryExecutor
-from drumlin.kg.store.query_workers.pool import Pools
+from drumlin.kg.store.query_workers.pool import Pool
 from drumlin.kg.store.query_workers.supervisor import Readers
 from drumlin.kg.threads import ServiceThread
 from tests.store_behaviours import NOON, A, B, line, values, write
@@ -142,7 +142,7 @@ def test_a_replica_that_missed_a_delta_is_never_asked(store: EmbeddedStore, monk
     store.apply([write(A, 1)])
     assert values(store, query) == ["1"]
     with monkeypatch.context() as patched:
-        patched.setattr(Pools, "follow", Raising(MemoryError()))
+        patched.setattr(Pool, "follow", Raising(MemoryError()))
         assert within(lambda: store.apply([write(A, 2)]))[0].outcome == "replaced"
     assert values(store, query) == ["2"]
 

@@ -144,7 +144,7 @@ def test_an_update_that_nobody_waits_for_is_ended(store: Interrupted, updates: U
 
     ended, thread = threading.Event(), threading.Thread(target=work)
     thread.start()
-    until(lambda: updates._pool._busy or any(each.began for each in readers._pools.common.readers))
+    until(lambda: updates._pool._busy or any(each.began for each in readers._pool.readers))
     of_this.cancel()
     assert ended.wait(30)
     thread.join()

@@ -218,6 +218,26 @@ def test_a_limited_caller_writes_what_belongs_to_its_domain(site: Site) -> None:
     store.close()
 
 
+FORECAST = f"{IRIS.root}forecast/1"
+
+
+def about(entity: str) -> frozenset[str]:
+    """Return a forecast of a metric of an entity, which states no domain."""
+    return lines(FORECAST, ("<http://www.w3.org/ns/prov#wasDerivedFrom>", f"<{entity}/metric/cpu_usage>"))
+
+
+def test_a_forecast_belongs_to_whom_the_entity_belongs_to(site: Site) -> None:
+    """A limited caller saves forecasts of what is its own, and sees them; they go with the entity when that moves to another domain."""
+    site.put(NAMES[0], of_domain(NAMES[0], "alice"))
+    store = site.visibility.open(SETS[0])
+    store.apply([GraphWrite.of(FORECAST, about(NAMES[0]), "user")])
+    assert store.read(FORECAST) is not None
+    site.put(NAMES[0], of_domain(NAMES[0], "bob"))
+    store.bring_up()
+    assert store.read(FORECAST) is None
+    store.close()
+
+
 def of_bob() -> frozenset[str]:
     """Return a graph of another domain."""
     return of_domain(NAMES[1], "bob")
@@ -234,8 +254,21 @@ def of_bob() -> frozenset[str]:
         (GraphWrite.of(NAMES[3], of_domain(NAMES[3], "alice"), "user"), Forbidden),
         (GraphWrite.of(NAMES[3], None, "user"), Forbidden),
         (GraphWrite.of(IRIS.domain("bob"), None, "user"), Forbidden),
+        (GraphWrite.of(FORECAST, about(NAMES[1]), "user"), Forbidden),
+        (GraphWrite.of(FORECAST, about(NAMES[9]), "user"), Forbidden),
     ],
-    ids=["hidden", "hidden, if new", "hidden, removed", "another's", "nobody's", "taken over", "removed", "a stub"],
+    ids=[
+        "hidden",
+        "hidden, if new",
+        "hidden, removed",
+        "another's",
+        "nobody's",
+        "taken over",
+        "removed",
+        "a stub",
+        "about what is hidden",
+        "about nothing",
+    ],
 )
 def test_a_limited_caller_touches_nothing_of_other_domains(
     site: Site, write: GraphWrite, error: type[DrumlinError]

@@ -135,3 +135,11 @@ def test_a_saved_query_stops_at_the_rows_that_json_may_have(monkeypatch: pytest.
     monkeypatch.setattr(queries, "MAX_JSON_BYTES", 1000)
     with pytest.raises(TooLarge, match="bytes"):
         queries._plain(service(_Chunks(ENDLESS)), query, "SELECT")
+
+
+def test_rows_that_are_read_to_their_end_leave_nothing_of_the_result() -> None:
+    """Whoever has read the last row has read the whole result, also where its end comes later: the reader is free at once."""
+    result = HEAD + ROW.format("a", 1).encode()
+    pieces = iter([result, b"]", b"}}", b""])
+    assert len(list(read_solutions(pieces).rows)) == 1
+    assert next(pieces, None) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumlin.kg.store.delta import Delta
-from drumlin.kg.store.query_workers.pool import HEAVY, LONG, LONG_OF_HEAVY, Pool, Pools, Promise
+from drumlin.kg.store.query_workers.pool import HEAVY, LONG, LONG_OF_HEAVY, Pool, Promise
 
 HOSTILE = ("a", "b", "c")
 
@@ -19,7 +19,7 @@ class Reader:
     """Stands for a process: what a pool knows of it."""
 
     def __init__(self) -> None:
-        self.generation, self.visible, self.replayed, self.fate = 0, None, 0, ""
+        self.generation, self.replayed, self.fate = 0, 0, ""
         self.began: float | None = None
         self.client, self.long, self.reniced, self.spoke = "", False, False, True
         self.reap = self.bury = print
@@ -34,23 +34,25 @@ class Reader:
 
 
 class Desk:
-    """The pools of ``count`` readers that are all there, and the readers that they asked to have started."""
+    """A pool of ``count`` readers that are all there, and the readers that they asked to have started."""
 
     def __init__(self, count: int) -> None:
-        self.started: list[Pool] = []
-        self.pools = Pools(0, count, self.started.append, lambda _: None)
-        self.pool: Any = self.pools.common
+        self.started = 0
+        self.pool: Any = Pool(0, count, self._start, lambda _: None)
         self.pool.idle = [Reader() for _ in range(count)]
         self.pool.readers = set(self.pool.idle)
 
+    def _start(self) -> None:
+        self.started += 1
+
     def ask(self, who: str, *, long: bool = False) -> Any:
         """Return a reader for a client, None when it must wait."""
-        return self.pools.idle(self.pool, 0, 9.0, who, long=long)
+        return self.pool.lend_idle(0, 9.0, who, long=long)
 
     def end(self, reader: Any) -> None:
         """Let the query of a reader end."""
         reader.began, reader.long, reader.spoke = None, False, True
-        self.pools.offer(self.pool, reader)
+        self.pool.offer(reader)
 
     def wait(self, who: str) -> Promise:
         """Let a client wait for a reader."""
@@ -63,8 +65,8 @@ def desk(count: int, *heavy: str) -> Desk:
     """Return readers, of which some clients have used much, and another one a little."""
     made = Desk(count)
     for who in heavy:
-        made.pools.usage.charge(who, 100 * HEAVY)
-    made.pools.usage.charge("good", 0.01)
+        made.pool.usage.charge(who, 100 * HEAVY)
+    made.pool.usage.charge("good", 0.01)
     return made
 
 
@@ -103,7 +105,7 @@ def test_a_heavy_client_that_waits_gets_its_share_and_no_more() -> None:
 def test_a_client_that_is_alone_has_all_readers() -> None:
     """Nothing is kept for clients that are not there, however much one uses."""
     alone = Desk(3)
-    alone.pools.usage.charge("a", 100 * HEAVY)
+    alone.pool.usage.charge("a", 100 * HEAVY)
     assert None not in [alone.ask("a") for _ in range(3)]
 
 
@@ -135,9 +137,9 @@ def test_a_heavy_client_stands_in_no_line_of_the_reader_that_is_kept() -> None:
     shared = desk(3, "a")
     own = [shared.ask("a"), shared.ask("a")]
     other = shared.ask("good")
-    assert not shared.pools.join(other, 1000, "a")
-    assert shared.pools.join(own[0], 1000, "a")
-    assert shared.pools.join(own[0], 1000, "good")
+    assert not shared.pool.join(other, 1000, "a")
+    assert shared.pool.join(own[0], 1000, "a")
+    assert shared.pool.join(own[0], 1000, "good")
 
 
 def test_the_newest_query_of_the_heaviest_client_gives_way() -> None:
@@ -147,9 +149,9 @@ def test_the_newest_query_of_the_heaviest_client_gives_way() -> None:
     old, new = shared.ask("a"), shared.ask("a")
     long = shared.ask("good")
     long.began, old.began, new.began = now - 2 * LONG, now - 3 * LONG_OF_HEAVY, now - 2 * LONG_OF_HEAVY
-    shared.pools.give_way(shared.pool, now)
+    shared.pool.give_way(now)
     assert [each.fate for each in (old, new, long)] == ["", "gave way", ""]
-    assert shared.started == [shared.pool]
+    assert shared.started == 1
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -161,22 +163,22 @@ def test_one_reader_more_answers_while_all_send_results(*, waits: bool) -> None:
         reader.began, reader.spoke = time.monotonic() - 2 * LONG, True
     promise = shared.wait("good") if waits else None
     for _ in range(2):
-        shared.pools.give_way(shared.pool, time.monotonic())
-    assert len(shared.started) == waits
+        shared.pool.give_way(time.monotonic())
+    assert shared.started == waits
     if promise is not None:
         more: Any = Reader()
         shared.pool.readers.add(more)
         shared.pool.starting -= 1
-        shared.pools.offer(shared.pool, more)
+        shared.pool.offer(more)
         assert promise.result(0) is more
         shared.end(more)
         assert more.fate == "resting"
         successor: Any = Reader()
         shared.pool.readers.add(successor)
         shared.pool.worn.add(reader)
-        shared.pools.offer(shared.pool, successor)
+        shared.pool.offer(successor)
         assert not successor.fate
-        shared.pools.forget(shared.pool, reader, "worn")
+        shared.pool.forget(reader, "worn")
         assert len(shared.pool.readers) == 2
 
 
@@ -185,9 +187,9 @@ def test_the_readers_come_back_before_a_query_waits_for_one() -> None:
     shared = desk(3, "a")
     del shared.pool.idle[1:]
     shared.pool.readers, shared.pool.size = set(shared.pool.idle), 1
-    shared.pools.follow(Delta(1, "INSERT DATA {}", (), bulk=False))
+    shared.pool.follow(Delta(1, "INSERT DATA {}", (), bulk=False))
     reader = shared.ask("a")
-    shared.pools.give_way(shared.pool, reader.began + LONG_OF_HEAVY / 2)
+    shared.pool.give_way(reader.began + LONG_OF_HEAVY / 2)
     assert not shared.started
-    shared.pools.give_way(shared.pool, reader.began + LONG_OF_HEAVY * 2)
-    assert len(shared.started) == 2
+    shared.pool.give_way(reader.began + LONG_OF_HEAVY * 2)
+    assert shared.started == 2

@@ -30,6 +30,11 @@ def term(name: str) -> str:
     return f"<{NAMESPACE}{name}>"
 
 
+def derived(metric: str) -> tuple[str, str]:
+    """Say of which metric something is derived."""
+    return "<http://www.w3.org/ns/prov#wasDerivedFrom>", f"<{metric}>"
+
+
 def test_a_standing_is_what_the_graph_says_of_its_own_entity() -> None:
     """Domain, parties and cluster are read; what a graph says of its parts counts nothing."""
     task = f"{BASE}a/cross-domain/task/t"
@@ -87,6 +92,21 @@ def test_a_tombstone_stood_in_a_namespace() -> None:
     assert standing_of(graph, text(graph, (TYPE, term("Pod")), *said)).within is None
 
 
+@pytest.mark.parametrize(
+    ("graph", "said", "within"),
+    [
+        (f"{BASE}notes/a/ns/pod/1", [], f"{BASE}a/ns/pod/1"),
+        (f"{BASE}scraped/a/ns/deployment/web", [], f"{BASE}a/ns/deployment/web"),
+        (f"{BASE}forecast/1", [derived(f"{BASE}a/ns/pod/1/metric/cpu_usage")], f"{BASE}a/ns/pod/1"),
+        (f"{BASE}forecast/1", [derived(f"{BASE}scraped/a/ns/pod/1/metric/own")], f"{BASE}a/ns/pod/1"),
+        (f"{BASE}forecast/1", [derived("https://elsewhere.example/x")], None),
+    ],
+)
+def test_what_is_about_an_entity_is_within_it(graph: str, said: list[tuple[str, str]], within: str | None) -> None:
+    """Notes, scraped metrics and forecasts belong to whom the entity belongs to that they are about."""
+    assert standing_of(graph, text(graph, (TYPE, term("Forecast")), *said)).within == within
+
+
 def test_a_stub_is_class_and_name() -> None:
     """Of another domain nothing is seen but its class and its name."""
     said = [(TYPE, term("Domain")), (term("name"), '"bob"'), (term("role"), '"secret"')]
@@ -106,12 +126,12 @@ STANDINGS = st.builds(
     within=st.none(),
 )
 NAMESPACES = [f"{BASE}a/-/namespace/{name}" for name in ("m", "n")]
-TOMBSTONES = st.builds(Standing, cluster=st.sampled_from(CLUSTERS), within=st.sampled_from(NAMESPACES))
+WITHIN = st.builds(Standing, within=st.sampled_from([*NAMESPACES, *THINGS]))
 HOMES = st.builds(Standing, home=st.none() | DOMAINS, within=st.none())
-PLACES = st.builds(Standing, home=st.none() | DOMAINS, place=st.just(True))
+PLACES = st.builds(Standing, home=st.none() | DOMAINS, place=st.just(True), within=st.none())
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.sampled_from(THINGS), st.none() | STANDINGS | TOMBSTONES),
+        st.tuples(st.sampled_from(THINGS), st.none() | STANDINGS | WITHIN),
         st.tuples(st.sampled_from(NAMESPACES), st.none() | HOMES),
         st.tuples(st.sampled_from([ALICE, BOB, CAROL, *CLUSTERS]), st.none() | PLACES),
         st.tuples(st.just("time"), st.just(None)),
@@ -127,17 +147,22 @@ def said_in_full(graphs: dict[str, Standing], domains: frozenset[str], now: date
         grant = standing.grant
         return grant is not None and grant.to in domains and (grant.until is None or now < grant.until)
 
+    def home(standing: Standing, deep: int = 3) -> str | None:
+        if standing.home is not None or standing.within is None or not deep:
+            return standing.home
+        return home(graphs.get(standing.within, NOBODYS), deep - 1)
+
     def whole(graph: str) -> bool:
         found = graphs[graph]
         granted = any(
             in_force(each)
             and each.grant
             and each.grant.data == graph
-            and each.home is not None
-            and each.home == found.home
+            and home(found) is not None
+            and home(each) == home(found)
             for each in graphs.values()
         )
-        own = found.home in domains or graph in domains or bool(domains & found.parties)
+        own = home(found) in domains or graph in domains or bool(domains & found.parties)
         return found.common or own or in_force(found) or granted
 
     seen = {graph: Sight.WHOLE for graph in graphs if whole(graph)}

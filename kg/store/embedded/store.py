@@ -27,7 +27,7 @@ from drumlin.kg import observed_time
 from drumlin.kg.errors import InvalidDocument, StoreUnavailable
 from drumlin.kg.observed_time import ObservedTime, check_clock
 from drumlin.kg.rdf.syntax import Lines
-from drumlin.kg.sparql.dataset import UNION, Dataset, Visible, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset, choose
 from drumlin.kg.store import querying
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Delta
@@ -307,7 +307,6 @@ class EmbeddedStore:
         media_type: str,
         dataset: Dataset = UNION,
         base: str | None = None,
-        visible: Visible | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Run a caller's query; see ``Store.answer``. Chunks come as the query runs; ``close`` them to end it early.
@@ -316,12 +315,10 @@ class EmbeddedStore:
         nothing can stop a query, and ``timeout`` is not kept.
         """
         if asking := self._asking:
-            question = asking.question(
-                query, media_type=media_type, dataset=dataset, base=base, visible=visible, timeout=timeout
-            )
+            question = asking.question(query, media_type=media_type, dataset=dataset, base=base, timeout=timeout)
             return asking.answer(question)
         generation = self._applied()
-        chosen = choose(query, dataset, base, visible and self._listed(visible))
+        chosen = choose(query, dataset)
 
         def run(writer: ChunkWriter) -> None:
             with self._engine.using():
@@ -330,10 +327,6 @@ class EmbeddedStore:
         stream = ResultStream(run)
         self._streams.add(stream)
         return Answer(media_type, stream, generation)
-
-    def _listed(self, visible: Visible) -> Visible:
-        found = (entry.graph for prefix in visible.prefixes for entry in self.entries(prefix=prefix))
-        return Visible(visible.graphs | frozenset(found))
 
     def export(self, narrowed: Narrowed = EVERYTHING) -> Iterator[tuple[str, Lines]]:
         """Yield the graphs of one generation that are wanted, in the order of their IRIs, from a checkpoint (hard links)."""

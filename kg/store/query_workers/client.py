@@ -11,11 +11,11 @@ from functools import partial
 
 from drumlin.kg import cancellation, fairness
 from drumlin.kg.errors import DrumlinError, ReaderLost
-from drumlin.kg.sparql.dataset import UNION, Dataset, Visible, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset, choose
 from drumlin.kg.store.protocol import Answer
 from drumlin.kg.store.query_workers.handle import QueryWorker
 from drumlin.kg.store.query_workers.pipelined_client import AsyncChunks, Lines
-from drumlin.kg.store.query_workers.pool import Promise, listed
+from drumlin.kg.store.query_workers.pool import Promise
 from drumlin.kg.store.query_workers.request import QueryExecution, QueryOutcome, QueryRequest
 from drumlin.kg.store.query_workers.supervisor import Readers
 from drumlin.kg.threads import call_safely
@@ -46,13 +46,12 @@ class QueryExecutor:
         media_type: str,
         dataset: Dataset = UNION,
         base: str | None = None,
-        visible: Visible | None = None,
         timeout: float | None = None,
     ) -> QueryRequest:
         """Prepare a query that passed the gate; ``timeout`` is cut to the cap."""
-        chosen = choose(query, dataset, base, visible if listed(visible) else None)
+        chosen = choose(query, dataset)
         seconds = self.timeout if timeout is None else min(timeout, self.timeout)
-        return QueryRequest(chosen, media_type, base, visible, seconds, fairness.client.get())
+        return QueryRequest(chosen, media_type, base, seconds, fairness.client.get())
 
     def answer(self, question: QueryRequest) -> Answer:
         """Ask and wait for the first part of the result. Raises what the query raises until then."""
@@ -95,7 +94,7 @@ class _Chunks(QueryExecution, Iterator[bytes]):
 
     def _borrowed(self) -> QueryWorker:
         """Wait for a reader."""
-        reader = self._readers.borrow(self._question.visible, self.deadline, self._question.client, long=self._long)
+        reader = self._readers.borrow(self.deadline, self._question.client, long=self._long)
         if isinstance(reader, Promise):
             try:
                 if not cancellation.wait_for(reader, max(0.0, self.remaining())):

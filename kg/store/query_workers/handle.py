@@ -17,7 +17,6 @@ from typing import Any, Literal
 
 from drumlin.kg import errors, processes
 from drumlin.kg.errors import DrumlinError, QueryRejected, ReaderLost, StoreUnavailable
-from drumlin.kg.sparql.dataset import Visible
 from drumlin.kg.store.delta import Delta
 from drumlin.kg.store.query_workers.frames import BEGUN
 from drumlin.kg.workers.frames import CHUNK, Frames, frame
@@ -34,9 +33,9 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 class QueryWorker:
     """One reader process on the replica in ``folder``, which holds at least ``generation``."""
 
-    def __init__(self, folder: Path, generation: int, visible: Visible | None, memory: int) -> None:
+    def __init__(self, folder: Path, generation: int, memory: int) -> None:
         """Start the process; ``memory`` (bytes) is what its queries may take. It answers once its replica is open."""
-        self.folder, self.generation, self.visible, self._memory = folder, generation, visible, memory
+        self.folder, self.generation, self._memory = folder, generation, memory
         self.owed: Sequence[Delta] = ()
         self.replayed = 0  # bytes of deltas
         self.fate: Fate = ""
@@ -58,15 +57,14 @@ class QueryWorker:
             self._begun = mmap.mmap(shared, BEGUN.size)
             self._process, self.socket = processes.start(
                 "drumlin.kg.store.query_workers.main",
-                *_arguments(folder, visible, memory, shared),
+                str(folder),
+                f"--address-space={memory * _HEADROOM}",
+                f"--begun={shared}",
                 descriptors=[shared],
             )
         finally:
             os.close(shared)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_SECONDS, 0))
-        if visible is not None:
-            said = {"graphs": sorted(visible.graphs), "prefixes": visible.prefixes}
-            self.socket.sendall(frame(b"V", json.dumps(said).encode()))
 
     @property
     def pid(self) -> int:
@@ -85,9 +83,6 @@ class QueryWorker:
         if not deltas:
             return query
         texts = [each.update for each in deltas if each.update]
-        if self.visible is not None:
-            touched = {graph for each in deltas for graph in each.graphs if not self.visible.sees(graph)}
-            texts += [f"DROP SILENT GRAPH <{graph}>" for graph in sorted(touched)] + ["CLEAR DEFAULT"]
         self.generation = deltas[-1].generation
         text = ";\n".join(texts).encode()
         self.replayed += len(text)
@@ -211,8 +206,3 @@ def failure(payload: bytes) -> DrumlinError:
         return QueryRejected(said["message"], reason=said["reason"], hint=said["hint"], detail=said["detail"])
     error: DrumlinError = kind(said["message"], hint=said["hint"], detail=said["detail"])
     return error
-
-
-def _arguments(folder: Path, visible: Visible | None, memory: int, begun: int) -> list[str]:
-    options = [f"--address-space={memory * _HEADROOM}", f"--begun={begun}"]
-    return [str(folder), *options, *(["--restricted"] if visible is not None else [])]

@@ -29,7 +29,6 @@ from drumlin.kg.workers.frames import CHUNK, Frames, frame
 
 _PATIENCE = 0.01  # seconds that a part of a result may wait for more
 _LONG = 0.01  # seconds that a query takes, after which others may have been asked elsewhere
-_DROPPED_AT_ONCE = 1000  # graphs
 _END = frame(b"E")
 _SKIPPED = b"S"  # a query that is wanted no more
 
@@ -134,45 +133,20 @@ def _act(engine: ox.Store, channel: socket.socket, kind: bytes, payload: bytes) 
     reply.end()
 
 
-def restrict(engine: ox.Store, graphs: frozenset[str], prefixes: tuple[str, ...]) -> None:
-    """Remove every graph that is not among ``graphs`` and does not begin with one of ``prefixes``."""
-    hidden = [
-        name.value
-        for name in engine.named_graphs()
-        if not isinstance(name, ox.NamedNode) or (name.value not in graphs and not name.value.startswith(prefixes))
-    ]
-    engine.update("CLEAR DEFAULT")
-    for start in range(0, len(hidden), _DROPPED_AT_ONCE):
-        engine.update(";".join(f"DROP SILENT GRAPH <{graph}>" for graph in hidden[start : start + _DROPPED_AT_ONCE]))
-    if len(hidden) > _DROPPED_AT_ONCE:
-        engine.optimize()  # else every scan passes over what was removed
-
-
 def main() -> None:
     """Serve on standard input."""
     options = argparse.ArgumentParser()
     options.add_argument("folder")
     options.add_argument("--address-space", type=int, default=0, help="bytes; 0 for no limit")
     options.add_argument("--begun", type=int, required=True, help="the shared memory that counts what was begun")
-    options.add_argument("--restricted", action="store_true", help="the first frame says what may be seen")
     given, channel = begun(options)
     if given.address_space:
         resource.setrlimit(resource.RLIMIT_AS, (given.address_space, given.address_space))
     engine = ox.Store(given.folder)
     try:
-        if given.restricted:
-            restrict(engine, *_seen(channel))
         serve(engine, channel, mmap.mmap(given.begun, BEGUN.size))
     except (BrokenPipeError, ConnectionResetError):  # the service is gone, or no longer wants the result
         sys.exit(0)
-
-
-def _seen(channel: socket.socket) -> tuple[frozenset[str], tuple[str, ...]]:
-    found = Frames().wait(channel)
-    if found is None:
-        sys.exit(0)
-    said = json.loads(found[1])
-    return frozenset(said["graphs"]), tuple(said["prefixes"])
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ from contextlib import suppress
 
 from drumlin.kg.errors import DrumlinError
 from drumlin.kg.store.query_workers.handle import QueryWorker
-from drumlin.kg.store.query_workers.pool import listed
 from drumlin.kg.store.query_workers.request import QueryExecution, QueryOutcome, QueryRequest
 from drumlin.kg.store.query_workers.supervisor import Readers
 from drumlin.kg.workers.frames import CHUNK, frame
@@ -66,7 +65,7 @@ class AsyncChunks(QueryExecution, AsyncIterator[bytes]):
     async def _reader(self) -> QueryWorker:
         readers = self._lines.readers
         try:
-            promise = readers.borrow(self._question.visible, self.deadline, self._question.client, long=self._long)
+            promise = readers.borrow(self.deadline, self._question.client, long=self._long)
         except DrumlinError as error:
             self.failed(error)
             raise
@@ -336,13 +335,11 @@ class Lines:
 
     def place(self, question: QueryRequest, deadline: float) -> QueryPipeline | None:
         """Return an idle reader's new line, else the shortest that has room, else None."""
-        reader = self.readers.take(question.visible, deadline, question.client)
+        reader = self.readers.take(deadline, question.client)
         if reader is not None:
             return self.begin(reader)
-        if question.visible is not None and not listed(question.visible):
-            return None
         now = time.monotonic()
-        open_ = [each for each in self._lines.values() if each.reader.visible is None and each.has_room(now)]
+        open_ = [each for each in self._lines.values() if each.has_room(now)]
         line = min(open_, key=lambda each: each.length, default=None)
         size = _SMALL - len(question.chosen.text)
         return line if line is not None and self.readers.join(line.reader, size, question.client) else None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from drumlin.kg.errors import DrumlinError, QueryRejected, ReaderLost
-from drumlin.kg.sparql.dataset import Chosen, Visible
+from drumlin.kg.sparql.dataset import Chosen
 from drumlin.kg.sparql.lexer import token_at
 from drumlin.kg.store.query_workers import frames
 from drumlin.kg.store.query_workers.frames import Options
@@ -21,12 +21,11 @@ log = structlog.get_logger(__name__)
 
 
 class QueryRequest(NamedTuple):
-    """A query, how its result is written, what it may see, the seconds that it may take, and the client that it is for."""
+    """A query, how its result is written, the seconds that it may take, and the client that it is for."""
 
     chosen: Chosen
     media_type: str
     base: str | None
-    visible: Visible | None
     timeout: float
     client: str = ""
 

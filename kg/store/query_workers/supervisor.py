@@ -27,11 +27,10 @@ import structlog
 
 from drumlin.kg import processes
 from drumlin.kg.errors import Busy, DrumlinError, StoreUnavailable
-from drumlin.kg.sparql.dataset import Visible
 from drumlin.kg.store.delta import Delta
 from drumlin.kg.store.query_workers import replica_deltas
 from drumlin.kg.store.query_workers.handle import Fate, QueryWorker
-from drumlin.kg.store.query_workers.pool import Pool, Pools, Promise, listed
+from drumlin.kg.store.query_workers.pool import Pool, Promise
 from drumlin.kg.store.query_workers.replica_deltas import Deltas
 from drumlin.kg.threads import ServiceThread
 from drumlin.kg.workers.frames import frame
@@ -68,7 +67,7 @@ class ReplicaSource(Protocol):
 class Readers:
     """Reader processes over ``origin``, their replicas in ``folder`` (on the store's file system, emptied first).
 
-    ``count`` readers answer unrestricted callers (None: processors + 1); ``memory`` is the cap of each in bytes.
+    There are ``count`` (None: processors + 1); ``memory`` is the cap of each in bytes.
     """
 
     def __init__(self, origin: ReplicaSource, folder: Path, *, count: int | None = None, memory: int = 1 << 30) -> None:
@@ -85,14 +84,14 @@ class Readers:
         self._ending = threading.Event()
         self._closed = False
         count = count or (os.cpu_count() or 1) + 1
-        self._pools = Pools(origin.generation, count, self._start, self._errands.put)
+        self._pool = Pool(origin.generation, count, self._start, self._errands.put)
         origin.follow_deltas(self._follow)
         self._threads = [
             ServiceThread(self._run_errands, "readers-spawn", self._died),
             ServiceThread(self._watch, "readers-watch", self._died),
         ]
         with self._lock:
-            self._pools.maintain(self._pools.common)
+            self._pool.maintain()
         for each in self._threads:
             each.start()
 
@@ -100,37 +99,35 @@ class Readers:
     def _follow(self, delta: Delta) -> None:
         with self._lock:
             try:
-                self._pools.follow(delta)
+                self._pool.follow(delta)
             except BaseException:
-                self._pools.deltas = Deltas(delta.generation)  # replicas that lack this delta are replaced, never asked
+                self._pool.deltas = Deltas(delta.generation)  # replicas that lack this delta are replaced, never asked
                 raise
 
     @property
     def lag(self) -> int:
         """How many generations the farthest idle reader is behind."""
         with self._lock:
-            return max((self._pools.deltas.latest - each.generation for each in self._pools.common.idle), default=0)
+            return max((self._pool.deltas.latest - each.generation for each in self._pool.idle), default=0)
 
     @property
     def ended(self) -> Counter[Fate]:
         """How many ended, by reason."""
-        return self._pools.ended
+        return self._pool.ended
 
     @property
     def pids(self) -> list[int]:
         """The processes, those that are opening too."""
         with self._lock:
-            return [reader.pid for pool in self._pools.found.values() for reader in pool.readers]
+            return [reader.pid for reader in self._pool.readers]
 
     # -- borrowing ----------------------------------------------------------------------------------------------------
     def charge(self, client: str, seconds: float) -> None:
         """Note the reader time that a query of a client took."""
         with self._lock:
-            self._pools.usage.charge(client, seconds)
+            self._pool.usage.charge(client, seconds)
 
-    def borrow(
-        self, visible: Visible | None, deadline: float, client: str = "", *, long: bool = False
-    ) -> QueryWorker | Promise:
+    def borrow(self, deadline: float, client: str = "", *, long: bool = False) -> QueryWorker | Promise:
         """Return a reader that sees all acknowledged so far, or the promise of one; give it to ``release`` in any case.
 
         Clients that have used little come first. Raises ``Busy`` when too many queries wait already, or too many of this client.
@@ -138,9 +135,9 @@ class Readers:
         with self._lock:
             if self._ending.is_set():
                 raise _stopping()
-            pool = self._pools.of(None if listed(visible) else visible)
+            pool = self._pool
             need = self._origin.generation
-            if (reader := self._pools.idle(pool, need, deadline, client, long=long)) is not None:
+            if (reader := pool.lend_idle(need, deadline, client, long=long)) is not None:
                 return reader
             crowding = bool(client) and pool.waiting.waiting_for(client) >= _WAITING_OF_ONE
             if crowding or len(pool.waiting) >= _WAITING:
@@ -150,25 +147,23 @@ class Readers:
                 )
             promise = Promise(need, deadline, client, long=long)
             pool.waiting.put(client, promise)
-            self._pools.maintain(pool)
+            pool.maintain()
             return promise
 
-    def take(self, visible: Visible | None, deadline: float, client: str = "") -> QueryWorker | None:
+    def take(self, deadline: float, client: str = "") -> QueryWorker | None:
         """Return a reader as ``borrow`` does if one is idle."""
         with self._lock:
-            pool = self._pools.found.get(None if listed(visible) else visible)
-            if pool is None:
-                return None
-            found = self._pools.idle(pool, self._origin.generation, deadline, client, long=False)
-            if found is None and pool is self._pools.common and pool.size < pool.most:
+            pool = self._pool
+            found = pool.lend_idle(self._origin.generation, deadline, client, long=False)
+            if found is None and pool.size < pool.most:
                 pool.size = pool.most
-                self._pools.maintain(pool)
+                pool.maintain()
             return found
 
     def join(self, reader: QueryWorker, room: int, client: str) -> bool:
-        """Prepare a busy reader for one more query, as ``Pools.join`` does."""
+        """Prepare a busy reader for one more query, as ``Pool.join`` does."""
         with self._lock:
-            return not self._ending.is_set() and self._pools.join(reader, room, client)
+            return not self._ending.is_set() and self._pool.join(reader, room, client)
 
     def go_on(self, reader: QueryWorker, deadline: float, client: str) -> None:
         """Note that a reader has begun the next query that it holds."""
@@ -180,8 +175,7 @@ class Readers:
         """Give up a promise: a reader that it was kept with meanwhile is released."""
         with self._lock:
             if promise.cancel():
-                for pool in self._pools.found.values():
-                    pool.waiting.remove(promise.client, promise)
+                self._pool.waiting.remove(promise.client, promise)
                 return
         if promise.exception() is None:
             self.release(promise.result())
@@ -193,12 +187,12 @@ class Readers:
             return
         with self._lock:
             reader.began, reader.long = None, False
-            pool = self._pools.found.get(reader.visible)
-            if not reader.fate and pool is not None and reader in pool.readers:
-                self._pools.offer(pool, reader)
+            pool = self._pool
+            if not reader.fate and reader in pool.readers:
+                pool.offer(reader)
                 if reader.replayed > replica_deltas.LIMIT:
                     pool.worn.add(reader)
-                    self._pools.maintain(pool)
+                    pool.maintain()
                 return
         self._lose(reader, reader.fate or "closed")
 
@@ -206,7 +200,7 @@ class Readers:
         """Take back a reader whose queries nobody waits for any more: it may end them by itself soon, else it is killed."""
         with self._lock:
             reader.answers = answers
-            self._pools.tended[reader] = time.monotonic() + _DRAINING
+            self._pool.tended[reader] = time.monotonic() + _DRAINING
 
     def orphan(self, reader: QueryWorker) -> None:
         """Abandon a reader whose holder was forgotten: called by the garbage collector, so without any lock."""
@@ -216,14 +210,14 @@ class Readers:
     def _lose(self, reader: QueryWorker, fate: Fate) -> None:
         """Bury a reader that ended, or ends now, and start another."""
         with self._lock:
-            pool = self._pools.found.get(reader.visible)
-            if pool is None or reader not in pool.readers:  # replaced already
+            pool = self._pool
+            if reader not in pool.readers:  # replaced already
                 reader.kill(fate)
-                self._pools.tended.pop(reader, None)
+                self._pool.tended.pop(reader, None)
                 self._errands.put(reader.bury)
                 return
-            self._pools.forget(pool, reader, fate)
-            self._pools.maintain(pool)
+            pool.forget(reader, fate)
+            pool.maintain()
         log.info("reader_replaced", reason=reader.fate, pid=reader.pid)
 
     # -- the thread that starts and buries ----------------------------------------------------------------------------
@@ -235,46 +229,45 @@ class Readers:
             except Exception:
                 log.exception("reader_errand_failed")
 
-    def _start(self, pool: Pool) -> None:
+    def _start(self) -> None:
         if not self._ending.is_set():
-            self._errands.put(lambda: self._spawn(pool))
+            self._errands.put(self._spawn)
 
-    def _spawn(self, pool: Pool) -> None:
+    def _spawn(self) -> None:
         folder = self._folder / str(next(self._numbers))
         reader = None
         try:
             generation = self._origin.checkpoint(folder)
-            reader = QueryWorker(folder, generation, pool.visible, self._memory)
+            reader = QueryWorker(folder, generation, self._memory)
         except Exception as error:
             log.warning("reader_not_started", error=str(error), exc_info=not isinstance(error, DrumlinError | OSError))
             shutil.rmtree(folder, ignore_errors=True)
-            self._tell_waiting(pool, error)
+            self._tell_waiting(error)
             self._pause()  # the disk may have no room; the watch asks again
         with self._lock:
-            pool.starting -= 1
+            self._pool.starting -= 1
             if reader is None:
                 return
-            wanted = not self._ending.is_set() and self._pools.found.get(pool.visible) is pool
+            wanted = not self._ending.is_set()
             if wanted:
-                pool.readers.add(reader)
-                self._pools.tended[reader] = time.monotonic() + _OPENING
+                self._pool.readers.add(reader)
+                self._pool.tended[reader] = time.monotonic() + _OPENING
         if not wanted:
             reader.bury()
 
-    def _count_start(self, reader: QueryWorker, *, opened: bool) -> int:
+    def _count_start(self, *, opened: bool) -> int:
         """Count a start that failed, and return how many did since the last one that did not."""
-        if (pool := self._pools.found.get(reader.visible)) is None:
-            return 0
-        pool.lost_starting = 0 if opened else pool.lost_starting + 1
-        return pool.lost_starting
+        self._pool.lost_starting = 0 if opened else self._pool.lost_starting + 1
+        return self._pool.lost_starting
 
     def _pause(self) -> None:
         """Let some time pass after a start that failed."""
         self._ending.wait(_PAUSE)
 
-    def _tell_waiting(self, pool: Pool, error: Exception) -> None:
+    def _tell_waiting(self, error: Exception) -> None:
         """Fail the queries that wait for a reader, unless others can serve them."""
         with self._lock:
+            pool = self._pool
             if pool.readers:
                 return
             waiting = [each for each in pool.waiting if each.set_running_or_notify_cancel()]
@@ -304,18 +297,23 @@ class Readers:
         """Wait for a moment; look after those of the tended readers that have something to say."""
         with self._lock:
             while not self._orphans.empty():
-                self._pools.tended[self._orphans.get()] = time.monotonic() + _DRAINING
-            tended = {each.socket.fileno(): each for each in self._pools.tended}
+                self._pool.tended[self._orphans.get()] = time.monotonic() + _DRAINING
+            tended = {each.socket.fileno(): each for each in self._pool.tended}
+        for reader in tended.values():  # what nobody waits for may have come whole: then no event tells of it
+            self._tend_again(reader)
         poll = select.poll()
         for descriptor in tended:
             if descriptor >= 0:
                 poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(1000 * TICK / 2):
-            with self._lock:
-                reader = tended[descriptor]
-                if reader not in self._pools.tended:
-                    continue
-            self._tend(reader)
+            self._tend_again(tended[descriptor])
+
+    def _tend_again(self, reader: QueryWorker) -> None:
+        """Tend a reader, unless it is tended no more."""
+        with self._lock:
+            if reader not in self._pool.tended:
+                return
+        self._tend(reader)
 
     def _tend(self, reader: QueryWorker) -> None:
         """Read on behalf of nobody: until the end, then the reader is free."""
@@ -324,36 +322,34 @@ class Readers:
                 reader.answers -= found[0] != b"D"
                 if not reader.answers:
                     with self._lock:
-                        self._pools.tended.pop(reader, None)
+                        self._pool.tended.pop(reader, None)
                         reader.answers, reader.opened = 1, True
-                        self._count_start(reader, opened=True)
+                        self._count_start(opened=True)
                     self.release(reader)
                     return
         except DrumlinError as error:  # it has ended; nothing waits for it
             if not reader.opened:  # the next one may end so too, and takes a checkpoint each time
                 self._errands.put(self._pause)
             self._lose(reader, "crash")
-            pool = self._pools.found.get(reader.visible)
-            if pool is not None and not reader.opened and self._count_start(reader, opened=False) >= _HOPELESS:
-                self._tell_waiting(pool, error)
+            if not reader.opened and self._count_start(opened=False) >= _HOPELESS:
+                self._tell_waiting(error)
 
     def _look(self, now: float) -> None:
         with self._lock:
-            pools = list(self._pools.found.values())
-            overdue = [reader for reader, until in self._pools.tended.items() if now > until]
-            busy = [each for pool in pools for each in pool.readers if each.began is not None]
+            pool = self._pool
+            overdue = [reader for reader, until in pool.tended.items() if now > until]
+            busy = [each for each in pool.readers if each.began is not None]
             behind = []
-            for pool in pools:
-                self._pools.rest(pool, now)
-                self._pools.give_way(pool, now)
-                for reader in [each for each in pool.idle if each.generation < self._pools.deltas.latest]:
-                    if self._pools.deltas.reach(reader.generation):
-                        pool.idle.remove(reader)
-                        reader.owed = self._pools.deltas.since(reader.generation) or []
-                        self._pools.tended[reader] = now + _OPENING
-                        behind.append(reader)
-                self._pools.maintain(pool)
-            idle = [each for pool in pools for each in pool.idle]
+            pool.rest(now)
+            pool.give_way(now)
+            for reader in [each for each in pool.idle if each.generation < pool.deltas.latest]:
+                if pool.deltas.reach(reader.generation):
+                    pool.idle.remove(reader)
+                    reader.owed = pool.deltas.since(reader.generation) or []
+                    pool.tended[reader] = now + _OPENING
+                    behind.append(reader)
+            pool.maintain()
+            idle = list(pool.idle)
         for reader in overdue:
             self._lose(reader, "abandoned")
         for reader in busy:
@@ -371,19 +367,17 @@ class Readers:
                 return
             if now > reader.deadline or over:
                 # Its query may be slow to notice (its client does not read), so another is started at once.
-                pool = self._pools.found.get(reader.visible)
-                if pool is not None and reader in pool.readers:
-                    self._pools.forget(pool, reader, "timeout" if now > reader.deadline else "memory", held=True)
-                    self._pools.maintain(pool)
+                if reader in (pool := self._pool).readers:
+                    pool.forget(reader, "timeout" if now > reader.deadline else "memory", held=True)
+                    pool.maintain()
             elif not reader.reniced and now - reader.began > processes.BUSY_FOR_LONG:
                 reader.renice()
 
     def _bury_idle(self, reader: QueryWorker) -> None:
         with self._lock:
-            pool = self._pools.found.get(reader.visible)
-            if pool is None or reader not in pool.idle:
+            if reader not in self._pool.idle:
                 return
-            pool.idle.remove(reader)
+            self._pool.idle.remove(reader)
         self._lose(reader, "crash")
 
     def _catch_up(self, reader: QueryWorker) -> None:
@@ -402,11 +396,10 @@ class Readers:
             if self._ending.is_set():
                 return
             self._ending.set()
-            for pool in list(self._pools.found.values()):
-                for promise in pool.waiting:
-                    if promise.set_running_or_notify_cancel():
-                        promise.set_exception(_stopping())
-                self._pools.close(pool)
+            for promise in self._pool.waiting:
+                if promise.set_running_or_notify_cancel():
+                    promise.set_exception(_stopping())
+            self._pool.close()
 
     def close(self) -> None:
         """End all readers and remove their replicas; a caller that waits for an answer gets an error."""

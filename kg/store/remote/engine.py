@@ -35,9 +35,6 @@ class Capability(Enum):
     UNLIMITED_ROWS = "an answer of more rows than the engine gives is refused, and so is a graph of more statements"
     BLANK_NODES = "a graph with blank nodes is refused: the protocol cannot name one twice"
     FSYNC = "an acknowledged write survives the loss of the engine's process, not surely that of its machine"
-    VISIBILITY = (
-        "a caller's query over more than 1,000 visible graphs is refused: they must all be listed to the engine"
-    )
     CHECKPOINT = (
         "an update with several WHERE parts, or with one after other operations, is refused, and so are backup, check and"
         " optimize: they need a copy of the quads"
@@ -103,9 +100,7 @@ _VIRTUOSOS_OWN = (
 
 OXIGRAPH = RemoteEngine(
     name="Oxigraph",
-    lacks=frozenset(
-        {Capability.BLANK_NODES, Capability.FSYNC, Capability.VISIBILITY, Capability.CHECKPOINT, Capability.SNAPSHOT}
-    ),
+    lacks=frozenset({Capability.BLANK_NODES, Capability.FSYNC, Capability.CHECKPOINT, Capability.SNAPSHOT}),
     query_path="/query",
     update_path="/update",
     rows=None,

@@ -23,7 +23,7 @@ from drumlin.kg.errors import CapabilityMissing, InvalidDocument, StoreUnavailab
 from drumlin.kg.observed_time import check_clock
 from drumlin.kg.rdf.canonical import canonical
 from drumlin.kg.rdf.syntax import Lines, digest, is_iri, text_of
-from drumlin.kg.sparql.dataset import UNION, Dataset, Visible, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset, choose
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change
@@ -337,29 +337,15 @@ class RemoteStore:
         media_type: str,
         dataset: Dataset = UNION,
         base: str | None = None,
-        visible: Visible | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Run a caller's query; see ``Store.answer``. ``QueryRejected`` with reason ``timeout`` when the engine takes too long."""
         generation = self.generation
-        chosen = choose(query, dataset, base, self._listed(visible))
+        chosen = choose(query, dataset)
         seconds = self._query_timeout if timeout is None else timeout
         stream = ResultStream(querying.work(self._connection, chosen, media_type, base, seconds))
         self._streams.add(stream)
         return Answer(media_type, stream, generation)
-
-    def _listed(self, visible: Visible | None) -> Visible | None:
-        """List the graphs that a caller may see one by one: an engine knows no other way to see some of them."""
-        if visible is None:
-            return None
-        found = set(visible.graphs)
-        for prefix in visible.prefixes:
-            found |= {each.graph for each in self.entries(prefix=prefix, limit=_PAGE + 1)}
-        if len(found) > _PAGE:
-            raise self.engine.lacking(
-                Capability.VISIBILITY, f"must be told each graph that a caller may see; these are more than {_PAGE:,}"
-            )
-        return Visible(frozenset(found))
 
     def export(self, narrowed: Narrowed = EVERYTHING) -> Iterator[tuple[str, Lines]]:
         """Yield the graphs of one generation that are wanted, in the order of their IRIs.
