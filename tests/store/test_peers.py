@@ -441,8 +441,8 @@ def test_an_answer_of_no_drumlin_is_tried_again_later(network: Network, monkeypa
     assert peer._seconds >= 0.5
 
 
-def test_deleted_entities_remain_as_tombstones_of_their_namespace(network: Network) -> None:
-    """A tombstone belongs to the domain of its namespace, at the first look too; without that, the entity is withdrawn."""
+def test_what_states_no_domain_belongs_to_that_of_what_it_is_within(network: Network) -> None:
+    """Tombstones come with their namespace and notes with their entity, at the first look too; without these they are withdrawn."""
     alice, bob = network.sites["alice"], network.sites["bob"]
     namespace = IRIS.object("alice", None, "Namespace", "ns")
     cluster, home = (term("cluster"), f"<{IRIS.cluster('alice')}>"), (term("domain"), f"<{IRIS.domain('alice')}>")
@@ -456,16 +456,20 @@ def test_deleted_entities_remain_as_tombstones_of_their_namespace(network: Netwo
     for each in graphs:
         alice.put(each, of_domain("alice", each, "alice"))
     alice.parts.subgraphs.delete(graphs[0])
+    notes = IRIS.notes(graphs[1])
+    alice.put(notes, (("<http://www.w3.org/2000/01/rdf-schema#comment>", '"remark"'),))
     peer.turn()
+    assert notes in bob.given("alice")
     alice.parts.subgraphs.delete(graphs[1])
     peer.turn()
     for each in graphs:
         found = bob.parts.store.read(each)
         assert found is not None
         assert f"{TYPE} {term('Tombstone')}" in found.text
+    alice.put(notes, None)
     alice.put(namespace, None)
     peer.turn()
-    assert not {*graphs, namespace} & bob.given("alice").keys()
+    assert not {*graphs, namespace, notes} & bob.given("alice").keys()
 
 
 def test_names_below_the_base_of_a_peer_are_known_names(tmp_path: Path) -> None:
