@@ -18,18 +18,15 @@ class Acceptance:
     def __init__(self, iris: Iris, domains: Iterable[str], own: Iris, clusters: Iterable[str]) -> None:
         self._root = iris.root
         self._domains = frozenset(map(iris.domain, domains))
-        self._ours = tuple(
-            place
-            for each in clusters
-            for place in (f"{own.root}{each}/", f"{own.root}function/{each}/", own.cluster(each))
-        )
+        self._clusters = frozenset(map(own.cluster, clusters))
+        self._ours = tuple(f"{own.root}{place}{each}/" for each in clusters for place in ("", "function/"))
 
     def takes(self, graph: str, text: str, text_of: Callable[[str], str | None]) -> bool:
         """Return whether a graph is taken over, by its name and what it says; ``text_of`` is what the peer says in another one.
 
         What states no domain belongs to that of what it is within: a tombstone to that of its namespace.
         """
-        if not graph.startswith(self._root) or graph.startswith(self._ours):
+        if not graph.startswith(self._root) or graph.startswith(self._ours) or graph in self._clusters:
             return False
         if graph in self._domains:
             return True

@@ -31,7 +31,11 @@ from drumlin.kg.events import feed
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.content import GraphContent
+from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.telemetry.binding import Place, is_told_apart
+from drumlin.kg.telemetry.datasources import Datasource
+from drumlin.kg.telemetry.inventory import Inventory
 from drumlin.kg.visibility.standing import standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight
 from tests.in_process import AppWire, client_of
@@ -473,6 +477,30 @@ def test_what_states_no_domain_belongs_to_that_of_what_it_is_within(network: Net
     assert not {*graphs, namespace, notes} & bob.given("alice").keys()
 
 
+def test_what_peers_give_makes_no_series_of_ones_own_ambiguous(tmp_path: Path) -> None:
+    """Clusters and domains of peers are none of this service's, also where some of a cluster is its own; series of peers are not asked here."""
+    store = EmbeddedStore(tmp_path / "store")
+
+    def put(owner: str, cluster: str, *graphs: str) -> None:
+        said = {each: frozenset({f"<{each}> {TYPE} {term('Namespace')} .",
+                f"<{each}> {term('domain')} <{IRIS.domain(cluster)}> ."}) for each in graphs}  # fmt: skip
+        store.apply([GraphWrite.of(each, lines, owner) for each, lines in said.items()])
+
+    put(
+        "kubernetes", "alice", IRIS.cluster("alice"), IRIS.domain("alice"), IRIS.object("alice", None, "Namespace", "a")
+    )
+    put("peer:bob", "bob", IRIS.cluster("bob"), IRIS.domain("bob"), IRIS.object("bob", None, "Namespace", "b"))
+    put("peer:bob", "bob", IRIS.object("lab", None, "Namespace", "a"), IRIS.object("granted", "ns", "Service", "s"))
+    put("agent:1", "alice", IRIS.object("lab", None, "Host", "b"))
+    found = Inventory(store, IRIS)
+    assert (found.clusters, found.declared, found.domains) == ({"alice", "lab"}, {"alice"}, {"alice"})
+    assert {(each.cluster, each.domain) for each in found.members} == {("alice", "alice"), ("lab", "bob")}
+    server = Datasource("p", IRIS.datasource("p"), "prometheus", "http://p")
+    for cluster, told in (("alice", True), ("bob", False)):
+        assert is_told_apart(server, Place((cluster,)), {"alice"}, ()) is told
+    store.close()
+
+
 def test_names_below_the_base_of_a_peer_are_known_names(tmp_path: Path) -> None:
     """They are read, listed, searched, counted, linked and shown by their full IRI, and nobody writes over them."""
     (tmp_path / "token").write_text("drumlin_x")
@@ -494,14 +522,15 @@ def test_names_below_the_base_of_a_peer_are_known_names(tmp_path: Path) -> None:
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             paths = (f"/subgraph/{encoded}", f"/subgraph/{graph}", "/subgraphs?owner=peer:bob", "/search?q=shop",
-                     "/events?since=1", f"/doc/{encoded}.html", f"/subgraph/{encoded}?depth=1")  # fmt: skip
+                     "/events?since=1", f"/doc/{encoded}.html", f"/subgraph/{encoded}?depth=1",
+                     f"/resolve?entity={encoded}&metric=cpu_usage")  # fmt: skip
             headers = {"Accept": "application/json"}
             found = {each: await client.get(each, headers=headers) for each in paths}
             return found | {"PUT": await client.put(f"/subgraph/{quote(home, safe='')}", json=other)}
 
     try:
         answers = asyncio.run(ask())
-        one, plain, listed, searched, events, page, around, put = answers.values()
+        one, plain, listed, searched, events, page, around, resolved, put = answers.values()
         assert {each.status_code for each in (one, plain, listed, searched, events, page, around)} == {200}
         assert one.json()["id"] == plain.json()["id"] == graph
         assert f'<{graph}>; rel="describes"' in one.headers["Link"]
@@ -511,6 +540,7 @@ def test_names_below_the_base_of_a_peer_are_known_names(tmp_path: Path) -> None:
         assert (told[graph]["type"], told[graph]["domain"]) == ("Service", "bob")
         assert "shop" in page.text
         assert around.headers["X-Drumlin-Graphs"] == "2"
+        assert (resolved.status_code, "the service that names it" in resolved.json()["detail"]) == (404, True)
         assert (put.status_code, put.json().get("owner")) == (409, "peer:bob"), put.text
     finally:
         app._views.close()
