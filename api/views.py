@@ -72,7 +72,7 @@ class DomainViews:
         self._thread: ServiceThread | None = None
 
     @asynccontextmanager
-    async def lent(self, domains: frozenset[str], *, to_peer: bool) -> AsyncIterator[View]:
+    async def lent(self, domains: frozenset[str], *, to_peer: bool = False) -> AsyncIterator[View]:
         """Give the view of domains for one request, brought up to the store; raises ``Busy`` and what opening one raises."""
         opened = await self._opened((domains, to_peer))
         try:
