@@ -37,7 +37,7 @@ def _metrics() -> Call[str]:
 
 
 def _peers() -> Call[list[dict[str, Any]]]:
-    """List the services that the service follows: how far each is, what it gave, what was refused, and its last ``error``."""
+    """List the services that are followed: how far each is, what was refused, the last ``error``; raises ``Forbidden`` when limited to domains."""
     return Call("GET", "/peers", lambda response: list(_json(response)["items"]))
 
 
