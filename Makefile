@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 4 --dist loadfile  # tests wait for processes that they started, so more than the cores
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench servers lock vendor clean
+.PHONY: help demo test check bench conformance servers lock vendor clean
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ check: .venv/installed ## ruff, mypy --strict, import-linter
 
 bench: .venv/installed servers ## measured against peers in one run; figures for docs/benchmarks.md
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+conformance: .venv/installed ## the W3C's suites through HTTP, compared with the engine: SUITES="…/rdf-tests …/json-ld-api" (clones)
+	@$(BIN)/python -m tests.w3c $(SUITES) $(ARGS)
 
 servers: ## Debian's prometheus, prometheus-node-exporter and others, when root on Debian; else says what is missing
 	@scripts/servers

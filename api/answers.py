@@ -14,6 +14,8 @@ from typing import Any
 import msgspec
 
 from drumlin.kg import rdf
+from drumlin.kg.graphs import patch
+from drumlin.kg.sparql import protocol
 
 JSON, NDJSON, TEXT, HTML = "application/json", "application/x-ndjson", "text/plain", "text/html"
 ARROW, PARQUET, CSV = "application/vnd.apache.arrow.stream", "application/vnd.apache.parquet", "text/csv"
@@ -27,6 +29,8 @@ JSONLD, TURTLE, NTRIPLES, NQUADS, TRIG = (
 )
 RESULTS = ("application/sparql-results+json", "application/sparql-results+xml", CSV, "text/tab-separated-values")
 STREAM, BATCH = "text/event-stream", "application/cloudevents-batch+json"
+BYTES = "application/octet-stream"
+"""What clients that were generated send where they know no closer media type."""
 QUERY, UPDATE = "application/sparql-query", "application/sparql-update"
 SAVED_QUERY = "GET /queries/*"
 """Stands for each saved query."""
@@ -117,6 +121,71 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /subgraphs": _json(),
     "POST /subgraphs": Answers({200: (NDJSON,)}, (400, 404, 409, 410, 412, 413, 415, 428, 507)),
 }
+_DOCUMENTS, _FILES = (*RDF, JSON), (*RDF, "multipart/form-data")
+BODIES: Mapping[str, tuple[str, ...]] = {
+    "PUT /subgraph/{id}": _DOCUMENTS,
+    "POST /subgraph/{id}": _DOCUMENTS,
+    "PATCH /subgraph/{id}": tuple(patch.MEDIA_TYPES),
+    "POST /subgraphs": (NDJSON, BYTES),
+    "POST /sparql": (QUERY, protocol.FORM),
+    "POST /sparql/update": (UPDATE, protocol.FORM),
+    "PUT /store": _FILES,
+    "POST /store": _FILES,
+    "POST /store/{path}": _FILES,
+    "POST /forecasts": (ARROW, BYTES),
+}
+"""Media types of the bodies that routes read as they come."""
+_GRAPHS = {"type": "array", "items": {"type": "string", "format": "iri"}}
+_SECONDS = {
+    "type": "number",
+    "exclusiveMinimum": 0,
+    "description": "Seconds that it may take, where that is less than the limit.",
+}
+ASKED: Mapping[str, Mapping[str, Any]] = {
+    "query": {"type": "string", "description": "The SPARQL query."},
+    "default-graph-uri": {
+        **_GRAPHS,
+        "description": "Graphs whose statements are the default graph; the union of all when absent.",
+    },
+    "named-graph-uri": {**_GRAPHS, "description": "Graphs that GRAPH reads; all when absent."},
+    "format": {
+        "type": "string",
+        "description": "How the result is written; wins over Accept.",
+        "examples": ["json", "turtle"],
+    },
+    "timeout": _SECONDS,
+    "explain": {
+        "type": "boolean",
+        "description": "Whether an empty SELECT in JSON says which of its terms occur nowhere.",
+    },
+}
+"""Parameters of a query, in the address or the fields of a form (https://www.w3.org/TR/sparql11-protocol/#query-operation)."""
+CHANGED: Mapping[str, Mapping[str, Any]] = {
+    "update": {"type": "string", "description": "The SPARQL update."},
+    "using-graph-uri": {
+        **_GRAPHS,
+        "description": "Graphs whose statements a WHERE part reads; the union of all when absent.",
+    },
+    "using-named-graph-uri": {**_GRAPHS, "description": "Graphs that GRAPH reads in a WHERE part; all when absent."},
+    "timeout": _SECONDS,
+}
+"""The same of an update."""
+FORMS: Mapping[str, Mapping[str, Any]] = {
+    "POST /sparql": {"type": "object", "required": ["query"], "properties": ASKED},
+    "POST /sparql/update": {"type": "object", "required": ["update"], "properties": CHANGED},
+}
+"""Schemas of the forms that routes take."""
+
+
+def in_address(fields: Mapping[str, Mapping[str, Any]], *, without: str = "") -> list[dict[str, Any]]:
+    """Describe fields as parameters of the query string, one of them left out."""
+    return [
+        {"name": name, "in": "query", "required": False, "description": schema["description"], "schema": dict(schema)}
+        for name, schema in fields.items()
+        if name != without
+    ]
+
+
 _BINARY = (ARROW, PARQUET, "application/x-protobuf", "application/x-tar")
 
 
@@ -153,6 +222,8 @@ def is_json(media_type: str) -> bool:
 
 def schema_of(media_type: str) -> dict[str, Any]:
     """Return the schema of a body that has no closer one: any JSON, text, or bytes (none)."""
+    if media_type == BYTES:
+        return {"type": "string", "format": "binary"}
     if media_type in _BINARY or is_json(media_type):
         return {}
     return {"type": "string"}

@@ -36,7 +36,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MEDIA_TYPE = "application/x-ndjson"
-_SENT = (MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json")
+_SENT = (MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json", "application/octet-stream")
 BATCH = 1000
 """Lines that are validated and written together."""
 BATCH_BYTES = 2 << 20

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from drumlin.api.bootstrap import Services
 from drumlin.api.http.compression import VARIES
 from drumlin.api.http.negotiation import choose, named
-from drumlin.api.http.problems import NotAcceptable
 from drumlin.api.http.streaming import BodyStream
+from drumlin.kg.errors import NotAcceptable
 from drumlin.kg.graphs.foreign import RewrittenQuery
 from drumlin.kg.sparql import gate, protocol
 from drumlin.kg.sparql.absent_terms import AbsentTerm, absent_terms

@@ -8,9 +8,10 @@
     │   ├── InvalidManifest          an object that is not what Kubernetes would send
     │   ├── InvalidSettings          a configuration that cannot be used
     │   └── WrongUsage               a command that was not given what it takes
-    ├── UnsupportedSyntax            a media type that is not offered                      (406, 415)
+    ├── UnsupportedSyntax            a media type that is not offered                      (415)
+    │   └── NotAcceptable            nothing that the client accepts can be written        (406)
     ├── TooLarge                     a limit was exceeded; the message carries numbers     (413)
-    ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413, 504)
+    ├── QueryRejected                a SPARQL text that is malformed or not allowed        (400, 403, 413, 422, 504)
     ├── Unauthenticated              nobody knows who asks: no token, or an invalid one    (401)
     ├── Forbidden                    who asks is known and may not do this                 (403)
     ├── IdentityUnavailable          the issuer of a token cannot be asked                 (503)
@@ -116,6 +117,10 @@ class WrongUsage(InvalidInput):
 
 class UnsupportedSyntax(DrumlinError):
     """A media type that is not offered; ``detail["offered"]`` lists those that are."""
+
+
+class NotAcceptable(UnsupportedSyntax):
+    """Nothing that the client accepts can be written; ``detail["offered"]`` lists what can."""
 
 
 class TooLarge(DrumlinError):

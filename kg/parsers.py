@@ -39,6 +39,7 @@ class RdfJob(msgspec.Struct, array_like=True):
     base: str | None
     served: str
     max_bytes: int
+    default: str | None
 
 
 def rdf_job(payload: bytes) -> Iterator[bytes]:
@@ -46,7 +47,7 @@ def rdf_job(payload: bytes) -> Iterator[bytes]:
     job = msgspec.msgpack.decode(payload, type=RdfJob)
     syntax, data = rdf.syntax_named(job.syntax), job.data
     if syntax is JSONLD:
-        data = jsonld_loader.inline(data, max_bytes=job.max_bytes, served=job.served)
+        data = jsonld_loader.inline(data, max_bytes=job.max_bytes, served=job.served, default=job.default)
     return _written(rdf.parse(data, syntax, base=job.base))
 
 
@@ -98,12 +99,13 @@ class Parsers:
         base: str | None,
         served: str = CONTEXT_IRI,
         max_bytes: int = jsonld_loader.MAX_BYTES,
+        default: str | None = CONTEXT_IRI,
     ) -> Graphs:
         """Read a document: ``kg.rdf.syntax.parse``, for JSON-LD after ``kg.rdf.jsonld_loader.inline``; raises what they raise.
 
         Raises ``TooLarge`` for one that exceeds a limit of its worker, ``InvalidDocument`` for one that ends it.
         """
-        job = RdfJob(syntax.name, data, base, served, max_bytes)
+        job = RdfJob(syntax.name, data, base, served, max_bytes, default)
         return _read(self._run("rdf", msgspec.msgpack.encode(job), f"the {syntax.name} document"))
 
     def check_update(self, text: str, base: str) -> None:

@@ -105,14 +105,7 @@ ROUTES: Mapping[str, Rule] = {
     "GET /export": _READ,
     "GET /sparql": _READ,
     "POST /sparql": _READ,
-    "PUT /sparql": _READ,  # these three only explain what to do instead
-    "PATCH /sparql": _READ,
-    "DELETE /sparql": _READ,
     "POST /sparql/update": _WRITE,
-    "GET /sparql/update": _READ,  # these four as well
-    "PUT /sparql/update": _READ,
-    "PATCH /sparql/update": _READ,
-    "DELETE /sparql/update": _READ,
     "GET /store": _READ,
     "PUT /store": _WRITE,
     "POST /store": _WRITE,

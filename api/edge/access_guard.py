@@ -40,6 +40,11 @@ class AccessGuard:
         """Return whether there is a route at a path."""
         return self._rules.find(path) is not None
 
+    def methods_at(self, path: str) -> tuple[str, ...]:
+        """Return the methods that the address at a path has; those of reading where there is no route, which a read then tells."""
+        place = self._rules.find(path)
+        return tuple(sorted(SAFE_METHODS)) if place is None else tuple(place.methods)
+
     async def learn(self, scope: Scope) -> None:
         """Have the token of a request verified by its issuer where that is needed; raises ``GuessesThrottled`` and ``Busy``."""
         await self.authenticator.learn(self._credentials(scope), address_of(scope))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import lru_cache
 from urllib.parse import quote
 
 import msgspec
@@ -94,12 +95,8 @@ class EdgeApplication:
         self._signed = parts.settings.takes_signed_tokens
         self._learning: set[asyncio.Task[None]] = set()
         self._prefix = prefix_of(parts.settings.base)
-        origins = parts.settings.cors
-        self._with_origins: Application = self._answer
-        if origins:
-            self._with_origins = CORSMiddleware(
-                self._answer, allow_origins=origins, allow_methods=["*"], allow_headers=["*"], expose_headers=EXPOSED
-            )
+        self._origins = parts.settings.cors
+        self._cross_origin = lru_cache(64)(self._allowing)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer (ASGI); there are no WebSockets here."""
@@ -190,7 +187,19 @@ class EdgeApplication:
             await Whole(status_code=308, headers={"Location": location})(scope, receive, send)
             return
         # A public answer says itself that every origin may read it.
-        await (self._answer if scope["path"] in PUBLIC else self._with_origins)(scope, receive, send)
+        closed = not self._origins or scope["path"] in PUBLIC
+        app = self._answer if closed else self._cross_origin(self._access.methods_at(scope["path"]))
+        await app(scope, receive, send)
+
+    def _allowing(self, methods: tuple[str, ...]) -> Application:
+        """Return what tells a browser that pages of the listed origins may use ``methods``, those of an address."""
+        return CORSMiddleware(
+            self._answer,
+            allow_origins=self._origins,
+            allow_methods=methods,
+            allow_headers=["*"],
+            expose_headers=EXPOSED,
+        )
 
     async def _refuse(self, exchange: Exchange, error: DrumlinError, send: Send) -> None:
         exchange.route, exchange.refusal = _REFUSED, problems.slug_of(error)

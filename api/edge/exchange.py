@@ -28,7 +28,7 @@ from drumlin.api.http.compression import Packer
 from drumlin.api.http.etags import Coding
 from drumlin.api.metrics import Metrics
 from drumlin.kg import fairness
-from drumlin.kg.errors import DrumlinError
+from drumlin.kg.errors import DrumlinError, PreconditionFailed
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,6 +99,8 @@ class Exchange:
         if self._if_none_match is not None or b"if-match" in self.headers:
             headers = [(name, etags.plain_tags(value) if name in _CONDITIONS else value) for name, value in headers]
             _, self.headers = joined(headers)
+        reads = self.method in ("GET", "HEAD")  # the routes of other methods look at it before they write
+        self._if_match = self.headers.get(b"if-match") if reads else None
         scope["headers"] = headers
         scope["exchange"] = self
         scope["request_id"] = self.id = _request_id(self.headers.get(b"x-request-id"))
@@ -167,12 +169,28 @@ class Exchange:
         body, more = message.get("body", b""), message.get("more_body", False)
         if self._head is not None:
             head, self._head = self._head, None
+            if self._if_match is not None and not more and self._has_changed(head):
+                head, body = self._precondition_failed()
             body = await self._begin(head["status"], list(head.get("headers", ())), body, more=more)
         elif self._packer is not None:
             body = await self._packed(self._packer, body, more=more)
             if more and not body:
                 return
         await self._write(body, more=more)
+
+    def _has_changed(self, head: Message) -> bool:
+        """Return whether a read is answered with another representation than those that If-Match lists (RFC 9110 §13.1.1)."""
+        tag = dict(head.get("headers", ())).get(b"etag")
+        if tag is None or head["status"] not in (200, 304) or self._if_match is None:
+            return False
+        return not etags.is_listed(self._if_match.decode("latin-1"), tag.decode("latin-1"))
+
+    def _precondition_failed(self) -> tuple[Message, bytes]:
+        error = PreconditionFailed(
+            "it is another representation now than If-Match lists", hint="read it without If-Match"
+        )
+        answer = problems.error_response(Request(self.scope), error)
+        return {"status": answer.status_code, "headers": answer.raw_headers}, bytes(answer.body)
 
     async def _begin(self, status: int, headers: Headers, body: bytes, *, more: bool) -> bytes:
         """Send the head of the answer; return the first piece of its body as it is to be sent."""

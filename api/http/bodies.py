@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 
 from drumlin.api.http import tcp_info
 from drumlin.api.http.asgi import Receive
-from drumlin.api.http.problems import BodyCut, BodyStalled
+from drumlin.api.http.problems import CODINGS, PLAIN, BodyCut, BodyStalled
 from drumlin.kg.errors import InvalidDocument, TooLarge, UnsupportedSyntax
 
 MAX_JSON = 4 << 20
@@ -68,12 +68,12 @@ async def content(request: Request, sent: AsyncIterator[bytes]) -> AsyncIterator
 
     Raises ``TooLarge`` as soon as it has more than ``MAX_UNPACKED`` bytes in all.
     """
-    encoding = request.headers.get("content-encoding", "").strip().lower() or "identity"
+    encoding = request.headers.get("content-encoding", "").strip().lower() or PLAIN
     if encoding not in _UNPACKED:
         raise UnsupportedSyntax(
             f"the Content-Encoding {encoding[:40]!r} is not offered",
             hint="send gzip, zstd or the plain body",
-            detail={"offered": ["gzip", "zstd", "identity"]},
+            detail={"offered": list(CODINGS)},
         )
     unpacked = turn = 0
     async for piece in _UNPACKED[encoding](sent):
@@ -133,7 +133,7 @@ async def _gunzipped(sent: Pieces) -> Pieces:
 
 
 _UNPACKED: Mapping[str, Callable[[Pieces], Pieces]] = {
-    "identity": _as_it_is,
+    PLAIN: _as_it_is,
     "gzip": _gunzipped,
     "x-gzip": _gunzipped,
     "zstd": _unzstd,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+from drumlin.api.http.header_lists import elements
 from drumlin.kg.errors import PreconditionFailed
 from drumlin.kg.store.protocol import ANY, Unconditional
 
@@ -19,23 +20,28 @@ CODINGS: tuple[Coding, ...] = ("zstd", "gzip")
 _CODED = re.compile(rb'-(?:zstd|gzip)"')
 
 
-def listed(header: str) -> list[str]:
+def _weak(header: str) -> list[str]:
     """Return the tags of an If-Match or If-None-Match header, without the marks of weak ones."""
-    found = (part.strip().removeprefix("W/") for part in header.split(","))
-    return [each for each in found if each]
+    return [each.removeprefix("W/") for each in elements(header)]
 
 
 def digests_of(header: str) -> list[str]:
     """Return the digests that the tags of a header begin with; our tags of graphs are ``"{digest}-{syntax}"``."""
-    return [each.strip('"').partition("-")[0] for each in listed(header)]
+    return [each.strip('"').partition("-")[0] for each in _weak(header)]
 
 
 def matches(header: str | None, tag: str) -> bool:
     """Return whether If-None-Match lists ``tag`` (weak comparison, RFC 9110 §13.1.2)."""
     if not header:
         return False
-    found = listed(header)
+    found = _weak(header)
     return "*" in found or tag.removeprefix("W/") in found
+
+
+def is_listed(if_match: str, tag: str) -> bool:
+    """Return whether If-Match lists ``tag`` (strong comparison, RFC 9110 §13.1.1: a weak tag matches nothing)."""
+    found = elements(if_match)
+    return "*" in found or (tag in found and not tag.startswith("W/"))
 
 
 def expected_digest(
@@ -47,20 +53,28 @@ def expected_digest(
     """
     if if_match is None and if_none_match is None:
         return ANY
-    if if_none_match is not None and if_none_match.strip() != "*":
-        raise PreconditionFailed(
-            "If-None-Match on a write takes only *", hint="use If-Match to replace what you have read"
-        )
     digest = current()
-    if if_none_match is not None and digest is not None:
-        raise PreconditionFailed(f"{graph} exists", hint="If-None-Match: * creates only", detail={"digest": digest})
-    if if_match is None:
-        return None
-    if digest is None or (if_match.strip() != "*" and digest not in digests_of(if_match)):
+    if if_match is not None and not _is_digest_listed(if_match, digest):
         raise PreconditionFailed(
             f"{graph} has changed since it was read", hint="read it again", detail={"digest": digest}
         )
+    if if_none_match is not None and digest is not None:
+        if "*" in (known := digests_of(if_none_match)):
+            raise PreconditionFailed(f"{graph} exists", hint="If-None-Match: * creates only", detail={"digest": digest})
+        if digest in known:
+            raise PreconditionFailed(
+                f"{graph} is what If-None-Match lists",
+                hint="use If-Match to replace what you have read",
+                detail={"digest": digest},
+            )
     return digest
+
+
+def _is_digest_listed(if_match: str, digest: str | None) -> bool:
+    if digest is None:
+        return False
+    strong = [each for each in elements(if_match) if not each.startswith("W/")]
+    return "*" in strong or digest in digests_of(",".join(strong))
 
 
 def plain_tags(header: bytes) -> bytes:

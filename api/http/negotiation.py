@@ -9,8 +9,8 @@ from functools import lru_cache
 from operator import attrgetter
 from types import MappingProxyType
 
-from drumlin.api.http.problems import NotAcceptable
-from drumlin.kg.errors import UnsupportedSyntax
+from drumlin.api.http.header_lists import elements, parameters
+from drumlin.kg.errors import NotAcceptable, UnsupportedSyntax
 from drumlin.kg.rdf.syntax import JSONLD, NQUADS, SYNTAXES, TRIG, TURTLE, Syntax, syntax_named
 
 MAX_ACCEPT = 4096
@@ -33,13 +33,13 @@ class _Range:
 
 def _ranges(accept: str) -> list[_Range]:
     found: list[_Range] = []
-    for part in accept[:MAX_ACCEPT].split(","):
-        name, *parameters = (piece.strip() for piece in part.split(";"))
+    for element in elements(accept[:MAX_ACCEPT]):
+        name, *others = parameters(element)
         kind, slash, subtype = name.lower().partition("/")
         if not slash:
             continue
         quality = 1.0
-        for parameter in parameters:
+        for parameter in others:
             key, _, value = parameter.partition("=")
             if key.strip().lower() == "q":
                 try:
@@ -110,13 +110,23 @@ _known_syntax = lru_cache(256)(_chosen_syntax)  # clients send few different hea
 _USUAL = 256  # characters
 
 
+_ALIASES = {
+    "json": "jsonld",
+    "xml": "rdfxml",
+    "json-ld": "jsonld",  # this one and the next: SPARQLWrapper
+    "rdf+xml": "rdfxml",
+    "n-triples": "ntriples",
+    "n-quads": "nquads",
+}
+
+
 def named(wanted: str, offered: Sequence[Syntax] = SYNTAXES, *, also: str = "") -> Syntax:
-    """Return the RDF syntax that ``format=`` or a suffix names, ``json`` and ``xml`` for short; raises ``NotAcceptable``.
+    """Return the RDF syntax that ``format=`` or a suffix names, also by a name of other libraries; raises ``NotAcceptable``.
 
     A blank stands for a + that a client did not percent-encode. ``also`` is another form that is offered there.
     """
     try:
-        found = syntax_named({"json": "jsonld", "xml": "rdfxml"}.get(wanted.lower(), wanted.replace(" ", "+")))
+        found = syntax_named(_ALIASES.get(wanted.lower().replace(" ", "+"), wanted.replace(" ", "+")))
     except UnsupportedSyntax:
         found = None
     if found is None or found not in offered:
@@ -136,15 +146,11 @@ def unnamed(wanted: str, names: Iterable[str], offered: Sequence[str]) -> NotAcc
 
 def sent_syntax(content_type: str | None) -> Syntax:
     """Return the RDF syntax of a request's body (``application/json`` is JSON-LD); raises ``UnsupportedSyntax`` (415)."""
-    name, _, parameters = (content_type or "").partition(";")
-    name = name.strip().lower()
+    name, *others = parameters(content_type or "")
+    name = name.lower()
     if not name:
         raise UnsupportedSyntax("the request has no Content-Type", detail={"offered": list(_RDF_OFFERED)})
-    charset = [
-        part.partition("=")[2].strip(' "').lower()
-        for part in parameters.split(";")
-        if part.strip().lower().startswith("charset")
-    ]
+    charset = [each.partition("=")[2].strip(' "').lower() for each in others if each.lower().startswith("charset")]
     if charset and charset[0] not in ("utf-8", "utf8", "us-ascii"):
         raise UnsupportedSyntax(
             f"charset {charset[0]!r} is not offered; send UTF-8", detail={"offered": list(_RDF_OFFERED)}
@@ -154,7 +160,7 @@ def sent_syntax(content_type: str | None) -> Syntax:
 
 def _preferred(prefer: str | None, name: str) -> str:
     """Return the value of a preference in a Prefer header, the first of several; empty when it is not there."""
-    wishes = (each.partition(";")[0].partition("=") for each in (prefer or "").split(","))
+    wishes = (parameters(each)[0].partition("=") for each in elements(prefer or ""))
     return next((value.strip(' "').lower() for key, _, value in wishes if key.strip().lower() == name), "")
 
 

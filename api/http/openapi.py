@@ -21,7 +21,6 @@ from drumlin.api.answers import Answers, Example
 from drumlin.api.http import problems
 from drumlin.api.http.asgi import SAFE_METHODS
 from drumlin.kg import errors
-from drumlin.kg.graphs import patch
 from drumlin.kg.search.query import Result
 from drumlin.kg.sparql import protocol
 
@@ -31,7 +30,7 @@ _EXAMPLES: Mapping[int, errors.DrumlinError] = {
     401: errors.Unauthenticated("this service asks for a bearer token, and the request has none", hint="send Authorization: Bearer TOKEN"),
     403: errors.QueryRejected("LOAD is not allowed: nothing is fetched because a query says so", reason="forbidden"),
     404: errors.ResourceNotFound("there is no prod/payments/deployment/x", hint="list what there is: GET /subgraphs"),
-    406: problems.NotAcceptable("none of 'image/png' is offered here", detail={"offered": ["application/ld+json"]}),
+    406: errors.NotAcceptable("none of 'image/png' is offered here", detail={"offered": ["application/ld+json"]}),
     409: errors.GraphOwned("https://kg.example/id/prod/payments/deployment/checkout", "kubernetes", "user"),
     410: errors.ResourceGone("prod/payments/deployment/x was deleted; its tombstone remains"),
     412: errors.PreconditionFailed("forecast/x has changed since it was read", hint="read it again"),
@@ -121,8 +120,12 @@ def _describe(operation: dict[str, Any], method: str, path: str, recorded: list[
     for each in operation.get("parameters", ()):
         if each["name"] in _PARAMETERS and "example" not in each and "const" not in str(each["schema"]):
             each["example"] = _PARAMETERS[each["name"]]
-    if body := _bodies().get(f"{method} {path}"):
-        content = {media_type: {"schema": answers.schema_of(media_type)} for media_type in body}
+    if body := answers.BODIES.get(f"{method.upper()} {path}"):
+        form = answers.FORMS.get(f"{method.upper()} {path}")
+        content = {
+            media_type: {"schema": form if form and media_type == protocol.FORM else answers.schema_of(media_type)}
+            for media_type in body
+        }
         operation["requestBody"] = {"required": True, "content": content}
     for each in (each for each in recorded if each.body is not None):
         media_type = each.headers["Content-Type"]
@@ -138,7 +141,7 @@ def _successes(
     for status, media_types in found.success.items():
         content: dict[str, Any] = {}
         for media_type in media_types:
-            known = own.get(media_type, {}).get("schema") if status < 300 else None
+            known = _untitled(own.get(media_type, {}).get("schema")) if status < 300 else None
             content[media_type] = {
                 "schema": schema if schema and answers.is_json(media_type) else known or answers.schema_of(media_type)
             }
@@ -148,6 +151,11 @@ def _successes(
         if headers := _headers(found, status):
             told[str(status)]["headers"] = headers
     return told
+
+
+def _untitled(schema: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a schema without FastAPI's title, of which generators make the names of classes: two answers would have one."""
+    return schema and {name: value for name, value in schema.items() if name != "title"}
 
 
 def _headers(found: Answers, status: int) -> dict[str, Any]:
@@ -219,19 +227,3 @@ _PROBLEM = {
         "requestId": {"type": "string", "description": "The id under which the service has logged the request."},
     },
 }
-
-
-def _bodies() -> Mapping[str, tuple[str, ...]]:
-    """Return the media types of bodies that routes read as they come."""
-    documents = (*answers.RDF, answers.JSON)
-    return {
-        "put /subgraph/{id}": documents,
-        "post /subgraph/{id}": documents,
-        "patch /subgraph/{id}": tuple(patch.MEDIA_TYPES),
-        "post /subgraphs": (answers.NDJSON,),
-        "post /sparql": (answers.QUERY, protocol.FORM),
-        "post /sparql/update": (answers.UPDATE, protocol.FORM),
-        "put /store": (*answers.RDF, "multipart/form-data"),
-        "post /store": (*answers.RDF, "multipart/form-data"),
-        "post /forecasts": (answers.ARROW,),
-    }

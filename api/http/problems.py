@@ -6,6 +6,7 @@ A 5xx never carries the text of an unexpected exception; those are logged with t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -13,10 +14,12 @@ import msgspec
 import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
+from drumlin.api import answers
 from drumlin.kg import errors
 from drumlin.kg.errors import DrumlinError
 
@@ -24,11 +27,15 @@ log = structlog.get_logger()
 
 PROBLEM_BASE = "https://w3id.org/drumlin/problem/"
 MEDIA_TYPE = "application/problem+json"
+PLAIN = "identity"
+CODINGS = ("gzip", "zstd", PLAIN)
+"""Content codings that a request's body may have."""
 
 _STATUS: tuple[tuple[type[DrumlinError], int, str], ...] = (
     (errors.InvalidIdentifier, 400, "Invalid identifier"),
     (errors.ShapeViolation, 422, "Not well-shaped"),
     (errors.InvalidInput, 422, "Invalid input"),
+    (errors.NotAcceptable, 406, "Not acceptable"),
     (errors.UnsupportedSyntax, 415, "Unsupported syntax"),
     (errors.TooLarge, 413, "Too large"),
     (errors.CapabilityMissing, 501, "Not within this store's reach"),
@@ -58,13 +65,10 @@ _QUERY_STATUS = {
     "too_large": 413,
     "complexity": 413,
     "memory": 413,
+    "unknown_function": 422,
     "timeout": 504,
     "busy": 504,
 }
-
-
-class NotAcceptable(errors.UnsupportedSyntax):
-    """Nothing that the client accepts can be written; ``detail["offered"]`` lists what can."""
 
 
 class BodyCut(DrumlinError):
@@ -73,10 +77,6 @@ class BodyCut(DrumlinError):
 
 class BodyStalled(BodyCut):
     """Nothing came of the rest of a body for long."""
-
-
-class MethodRefused(DrumlinError):
-    """The resource exists and does not know this method; ``detail["allowed"]`` lists those it knows."""
 
 
 class HostInvalid(DrumlinError):
@@ -107,10 +107,6 @@ def status_of(error: DrumlinError) -> tuple[int, str]:
     """Return the HTTP status and the problem's title for an error."""
     if isinstance(error, errors.QueryRejected):
         return _QUERY_STATUS.get(error.reason, 400), "Query rejected"
-    if isinstance(error, NotAcceptable):
-        return 406, "Not acceptable"
-    if isinstance(error, MethodRefused):
-        return 405, "Method not allowed"
     if isinstance(error, HostInvalid):
         return 400, "Invalid host"
     if isinstance(error, HostRefused):
@@ -188,8 +184,8 @@ def error_response(request: Request, error: DrumlinError) -> Response:
     headers: dict[str, str] = {}
     if "tombstone" in error.detail:  # a cache may keep a 410, whose tombstone has the form that is preferred
         headers |= {"Vary": "Prefer", "Cache-Control": "no-cache"}
-    if body["status"] == 405:
-        headers["Allow"] = ", ".join(error.detail.get("allowed", ()))
+    if body["status"] == 415:
+        headers |= _taken(request.method, error.detail.get("offered", ()))
     if isinstance(error, errors.Unauthenticated | errors.Forbidden):
         headers["WWW-Authenticate"] = _challenge(error)
     if body["status"] == 503:
@@ -197,6 +193,14 @@ def error_response(request: Request, error: DrumlinError) -> Response:
     if body["status"] == 429:
         headers["Retry-After"] = str(error.detail["retryAfter"])
     return problem_response(request, body, headers)
+
+
+def _taken(method: str, offered: Sequence[str]) -> dict[str, str]:
+    """Return the header that tells what may be sent instead: codings (RFC 9110 §12.5.3), or media types (§15.5.16, RFC 5789, LDP §4)."""
+    if not offered:
+        return {}
+    name = f"Accept-{method.capitalize()}" if method in ("PATCH", "POST") else "Accept"
+    return {"Accept-Encoding" if PLAIN in offered else name: ", ".join(offered)}
 
 
 def _challenge(error: DrumlinError) -> str:
@@ -229,11 +233,25 @@ def method_refused(request: Request, allowed: Sequence[str]) -> Response:
     return _plain(request, 405, "Method Not Allowed", {"Allow": ", ".join(allowed)})
 
 
-def _methods(routers: Sequence[APIRouter], request: Request) -> list[str]:
-    """Return what can be done at an address: the methods of all its routes (RFC 9110 §10.2.1)."""
+def _offers(routers: Sequence[APIRouter], request: Request) -> dict[str, str]:
+    """Return the headers that tell what can be done at an address: its methods (RFC 9110 §10.2.1), and what POST and PATCH take."""
     routes = (route for router in routers for route in router.routes)
-    matching = (each for each in routes if each.matches(request.scope)[0] is not Match.NONE)
-    return sorted({"OPTIONS"}.union(*(getattr(each, "methods", None) or () for each in matching)))
+    matching = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
+    told = {"Allow": ", ".join(sorted({"OPTIONS"}.union(*(each.methods or () for each in matching))))}
+    for method in ("PATCH", "POST"):
+        if taken := dict.fromkeys(chain.from_iterable(_bodies(each, method) for each in matching)):
+            told[f"Accept-{method.capitalize()}"] = ", ".join(taken)
+    if {"PATCH", "POST", "PUT"}.intersection(told["Allow"].split(", ")):
+        told["Accept-Encoding"] = ", ".join(CODINGS)
+    return told
+
+
+def _bodies(route: Route, method: str) -> Sequence[str]:
+    """Return the media types of the bodies that a route takes; FastAPI reads those of pydantic's models itself."""
+    if method not in (route.methods or ()):
+        return ()
+    reads_json = isinstance(route, APIRoute) and route.body_field is not None
+    return answers.BODIES.get(f"{method} {route.path_format}", (answers.JSON,) if reads_json else ())
 
 
 def crash_response(request: Request, error: Exception) -> Response:
@@ -277,9 +295,10 @@ def register(app: FastAPI, routers: Sequence[APIRouter]) -> None:
             return error_response(request, errors.InvalidDocument("the body is nested too deeply to be read as JSON"))
         headers = dict(error.headers or {})
         if error.status_code == 405:
-            headers["Allow"] = ", ".join(_methods(routers, request))
+            offers = _offers(routers, request)
+            headers["Allow"] = offers["Allow"]
             if request.method == "OPTIONS":
-                return Response(status_code=204, headers=headers)
+                return Response(status_code=204, headers=offers)
         return _plain(request, error.status_code, str(error.detail), headers)
 
     async def parameters(request: Request, error: Exception) -> Response:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from drumlin.api.http.asgi import Scope
 from drumlin.api.http.negotiation import JSON_OFFERED, choose
-from drumlin.api.http.problems import NotAcceptable
+from drumlin.kg.errors import NotAcceptable
 from drumlin.kg.rdf.syntax import SYNTAXES
 from drumlin.kg.sparql.protocol import RESULTS
 

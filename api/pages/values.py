@@ -82,6 +82,9 @@ def shown_binding(binding: Mapping[str, Any] | None, iris: Iris) -> ShownValue:
     """Show a term of a query's solution (SPARQL 1.1 Query Results JSON); nothing for an unbound variable."""
     if binding is None:
         return ShownValue("")
+    if binding["type"] == "triple":
+        parts = (shown_binding(each, iris).text for each in binding["value"].values())
+        return ShownValue(cut(f"<<( {' '.join(parts)} )>>"))
     text = binding["value"]
     if binding["type"] == "uri":
         return shown_iri(text, iris)

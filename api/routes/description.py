@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 
 from drumlin.api.bootstrap import Services
+from drumlin.api.http.header_lists import elements, parameters
 from drumlin.api.http.negotiation import rdf_syntax
 from drumlin.api.statistics import VOID, number
 from drumlin.kg import rdf
@@ -29,7 +30,7 @@ def wanted(request: Request) -> bool:
     if request.method not in ("GET", "HEAD") or not set(request.query_params) <= {"format"}:
         return False
     named = {each.media_type for each in rdf.SYNTAXES}
-    accept = {each.partition(";")[0].strip().lower() for each in request.headers.get("accept", "").split(",")}
+    accept = {parameters(each)[0].lower() for each in elements(request.headers.get("accept", ""))}
     return "format" in request.query_params or not accept.isdisjoint(named)
 
 
@@ -47,7 +48,8 @@ def _lines(service: Services) -> Iterator[str]:
         yield f"{each} {_TYPE} <{_SD}Service> ."
         yield f"{each} <{_SD}endpoint> {each} ."
         yield f"{each} <{_SD}supportedLanguage> <{_SD}{language}> ."
-        yield f"{each} <{_SD}feature> <{_SD}UnionDefaultGraph> ."
+        for feature in ("UnionDefaultGraph", "EmptyGraphs"):
+            yield f"{each} <{_SD}feature> <{_SD}{feature}> ."
         yield f"{each} <{_SD}defaultDataset> <{base}/sparql#dataset> ."
     for name in (*_RESULTS, *GRAPHS):
         yield f"{endpoint} <{_SD}resultFormat> <{FORMATS}{name}> ."

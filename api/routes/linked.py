@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http.negotiation import rdf_syntax
-from drumlin.api.http.relative_addresses import root_of
+from drumlin.api.http.relative_addresses import prefix_of, root_of
 from drumlin.api.routes.description import FORMATS, GRAPHS
 from drumlin.api.routes.subgraph import EntityId, Wanted, represent
 from drumlin.api.statistics import VOID, number
@@ -31,7 +31,9 @@ Accept = Annotated[str | None, Header()]
 def name(request: Request, id: EntityId, service: Service) -> Response:
     """Lead to the document about a thing: 303 See Other. A part (a run, a container) is described in its entity's document."""
     entity = service.iris.entity(service.iris.expand(id))
-    address = f"{root_of(request)}doc/{service.iris.short(entity)}"
+    # Below the path of the base, where it has one: the name does, whichever way it was asked for.
+    prefix = prefix_of(service.iris.base)
+    address = f"{f'{prefix}/' if prefix else root_of(request)}doc/{service.iris.short(entity)}"
     return Response(status_code=303, headers={"Location": address, "Vary": "Accept"})
 
 

@@ -95,15 +95,18 @@ def ontology(
 @router.get("/ns/{part}", summary="Shapes and metric templates as RDF; the page of a term")
 def part(
     request: Request,
-    part: Annotated[str, Path(description="shapes, metrics, or a term such as Deployment.")],
+    part: Annotated[str, Path(description="shapes, metrics, a term such as Deployment, or this version.")],
     accept: Accept = None,
     wanted: Format = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Return the SHACL shapes, or the metric templates of all exporters (Turtle unless another syntax is asked for).
 
-    The name of a term is a page for browsers; others are led to where the reference explains it: 303.
+    The name of a term is a page for browsers; others are led to where the reference explains it: 303. The number of this version is the
+    ontology itself: its version IRI ends in it.
     """
+    if part == reference.page().version:
+        return ontology(request, accept, wanted, if_none_match)
     if part in _PARTS:
         return _rdf_of(f"{part}.ttl", accept, wanted, if_none_match)
     if part not in _TERMS:

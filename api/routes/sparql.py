@@ -7,20 +7,27 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
-from drumlin.api import querying
+from drumlin.api import answers, querying
 from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http.bodies import body_of
-from drumlin.api.http.problems import MethodRefused
 from drumlin.api.routes import description
-from drumlin.kg.sparql import protocol
 
 router = APIRouter(tags=["sparql"])
 
 Service = Annotated[Services, Depends(parts)]
-METHODS = ["GET", "HEAD", "OPTIONS", "POST"]
 
 
-@router.api_route("/sparql", methods=["GET", "HEAD", "POST"], summary="Run a SPARQL query")
+@router.post(
+    "/sparql",
+    summary="Run a SPARQL query",
+    openapi_extra={"parameters": answers.in_address(answers.ASKED, without="query")},
+)
+@router.api_route(
+    "/sparql",
+    methods=["GET", "HEAD"],
+    summary="Run a SPARQL query",
+    openapi_extra={"parameters": answers.in_address(answers.ASKED)},
+)
 async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.
 
@@ -46,18 +53,3 @@ async def query(request: Request, service: Service) -> Response:
         return told or querying.run(service, parsed)
 
     return await service.bulkheads.queries.run(work)
-
-
-@router.options("/sparql", include_in_schema=False)
-def options() -> Response:
-    """Say which methods there are."""
-    return Response(
-        status_code=204,
-        headers={"Allow": ", ".join(METHODS), "Accept-Post": f"{protocol.DIRECT}, {protocol.FORM}"},
-    )
-
-
-@router.api_route("/sparql", methods=["PUT", "DELETE", "PATCH"], include_in_schema=False)
-def refuse() -> Response:
-    """Answer a method that the protocol does not know."""
-    raise MethodRefused("a query is sent by GET or POST", detail={"allowed": METHODS})

@@ -21,17 +21,16 @@ from drumlin.api.http.bodies import body_of
 from drumlin.api.http.etags import expected_digest, matches
 from drumlin.api.http.multipart import DocumentPart, parts_of
 from drumlin.api.http.negotiation import choose, rdf_syntax, sent_syntax
-from drumlin.api.http.problems import MethodRefused, NotAcceptable, unconditional
+from drumlin.api.http.problems import unconditional
 from drumlin.api.http.streaming import BodyStream
 from drumlin.kg import rdf
-from drumlin.kg.errors import InvalidIdentifier, PreconditionFailed, UnsupportedSyntax
+from drumlin.kg.errors import InvalidIdentifier, NotAcceptable, PreconditionFailed, UnsupportedSyntax
 from drumlin.kg.rdf.syntax import JSONLD, NQUADS, TRIG, Lines, Syntax
 from drumlin.kg.store.protocol import ANY, Unconditional, Written
 
 router = APIRouter(tags=["graph store"])
 
 Service = Annotated[Services, Depends(parts)]
-METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "POST", "PUT"]
 _QUADS = (NQUADS.media_type, TRIG.media_type, JSONLD.media_type)
 _PATHS = ("/store", "/store/{path:path}")
 
@@ -238,17 +237,6 @@ async def delete(request: Request, about: About, service: Service) -> Response:
     return await service.bulkheads.writes.run(work)
 
 
-def options() -> Response:
-    """Say which methods and syntaxes there are."""
-    taken = ", ".join((*(each.media_type for each in rdf.SYNTAXES), "multipart/form-data"))
-    return Response(status_code=204, headers={"Allow": ", ".join(METHODS), "Accept-Post": taken})
-
-
-def refuse() -> Response:
-    """Answer a method that the protocol does not know."""
-    raise MethodRefused("a graph is read and written by GET, PUT, POST and DELETE", detail={"allowed": METHODS})
-
-
 _PARAMETERS = [
     {"name": "graph", "in": "query", "schema": {"type": "string", "format": "iri"}, "description": "Name of a graph."},
     {
@@ -271,8 +259,6 @@ _ROUTES = (
     ("PUT", put, "Replace a graph"),
     ("POST", post, "Add to a graph"),
     ("DELETE", delete, "Remove a graph"),
-    ("OPTIONS", options, ""),
-    ("PATCH", refuse, ""),
 )
 for _path in _PATHS:
     for _method, _endpoint, _summary in _ROUTES:

@@ -31,13 +31,14 @@ from drumlin.api.http.negotiation import (
 )
 from drumlin.api.http.owners import Owner
 from drumlin.api.http.past import generation_of
-from drumlin.api.http.problems import NotAcceptable, unconditional
+from drumlin.api.http.problems import unconditional
 from drumlin.api.http.representations import Whole, context_of, etag, headers_of, neighbours, pretty, write_graph
 from drumlin.api.routes import foreign
 from drumlin.kg import rdf
 from drumlin.kg.errors import (
     InvalidDocument,
     InvalidInput,
+    NotAcceptable,
     ResourceGone,
     ResourceNotFound,
     UnsupportedSyntax,

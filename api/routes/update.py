@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import Response
 
+from drumlin.api import answers
 from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http.bodies import body_of
 from drumlin.api.http.disconnects import on_disconnect
-from drumlin.api.http.problems import MethodRefused
 from drumlin.api.querying import FORM_BYTES
 from drumlin.kg.cancellation import Cancellation
 from drumlin.kg.sparql import gate, protocol
@@ -18,10 +18,14 @@ from drumlin.kg.sparql import gate, protocol
 router = APIRouter(tags=["sparql"])
 
 Service = Annotated[Services, Depends(parts)]
-METHODS = ["OPTIONS", "POST"]
 
 
-@router.post("/sparql/update", summary="Run a SPARQL update", status_code=204)
+@router.post(
+    "/sparql/update",
+    summary="Run a SPARQL update",
+    status_code=204,
+    openapi_extra={"parameters": answers.in_address(answers.CHANGED, without="update")},
+)
 async def update(request: Request, service: Service) -> Response:
     """Run all operations of an update or none. WHERE parts read the union of all graphs unless they say otherwise.
 
@@ -40,18 +44,3 @@ async def update(request: Request, service: Service) -> Response:
     async with on_disconnect(request.receive, of_this.cancel):
         generation = await service.bulkheads.updates.run(work, of_this=of_this)
     return Response(status_code=204, headers={"X-Drumlin-Generation": str(generation)})
-
-
-@router.options("/sparql/update", include_in_schema=False)
-def options() -> Response:
-    """Say which methods there are."""
-    return Response(status_code=204, headers={"Allow": ", ".join(METHODS), "Accept-Post": _TAKEN})
-
-
-@router.api_route("/sparql/update", methods=["GET", "HEAD", "PUT", "DELETE", "PATCH"], include_in_schema=False)
-def refuse() -> Response:
-    """Answer a method that the protocol does not know."""
-    raise MethodRefused("an update is sent by POST", detail={"allowed": METHODS})
-
-
-_TAKEN = f"{protocol.DIRECT_UPDATE}, {protocol.FORM}"

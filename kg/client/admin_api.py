@@ -37,7 +37,10 @@ def _metrics() -> Call[str]:
 
 
 def _peers() -> Call[list[dict[str, Any]]]:
-    """List the services that are followed: how far each is, what was refused, the last ``error``; raises ``Forbidden`` when limited to domains."""
+    """List the services that are followed: how far each is, what was refused, the last ``error``.
+
+    Raises ``Forbidden`` for callers that are limited to domains.
+    """
     return Call("GET", "/peers", lambda response: list(_json(response)["items"]))
 
 

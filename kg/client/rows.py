@@ -36,6 +36,8 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
 class Rows(list[dict[str, Any]]):
     """Solutions in order; ``columns`` are the variables. Numbers, booleans and times are Python's; an unbound variable is None.
 
+    A triple term is a tuple of its three values.
+
     ``warnings`` say why there are none, where that was asked for.
     """
 
@@ -79,7 +81,9 @@ class Rows(list[dict[str, Any]]):
         return polars.DataFrame({name: [row[name] for row in self] for name in self.columns})
 
 
-def _value(term: Mapping[str, str]) -> Any:
+def _value(term: Mapping[str, Any]) -> Any:
+    if term["type"] == "triple":
+        return tuple(_value(term["value"][place]) for place in ("subject", "predicate", "object"))
     reader = _READERS.get(term.get("datatype", ""))
     if reader is None:
         return term["value"]

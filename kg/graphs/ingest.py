@@ -13,6 +13,7 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.parsers import HERE, Parsers
 from drumlin.kg.rdf import context_reader, jsonld_loader
 from drumlin.kg.rdf.canonical import canonical
+from drumlin.kg.rdf.jsonld import CONTEXT_IRI
 from drumlin.kg.rdf.syntax import JSONLD, NTRIPLES, Facts, Lines, Syntax, facts_of, terms
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.validation.validate import conforms, validate
@@ -39,13 +40,15 @@ def read(
 ) -> Statements:
     """Read a document as what ``graph`` shall say: triples, or quads of that graph and no other.
 
-    What our own readers do not take is parsed by ``parsers``. Raises ``TooLarge`` and ``InvalidDocument``.
+    What our own readers do not take is parsed by ``parsers``. JSON without a context is read in ours where ``graph`` is an entity's.
+    Raises ``TooLarge`` and ``InvalidDocument``.
     """
     if len(data) > max_bytes:
         raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")
-    if (said := _read_certain(data, syntax, iris)) is not None:
+    default = CONTEXT_IRI if graph.startswith(iris.root) else None
+    if (said := _read_certain(data, syntax, iris, default)) is not None:
         return said
-    graphs = parsers.rdf(data, syntax, base=graph, served=iris.context, max_bytes=max_bytes)
+    graphs = parsers.rdf(data, syntax, base=graph, served=iris.context, max_bytes=max_bytes, default=default)
     if other := next((name for name in graphs if name not in (None, graph)), None):
         raise InvalidDocument(
             f"the document has statements in the graph {other}; this one is {graph}",
@@ -54,12 +57,12 @@ def read(
     return Statements(graphs.get(None, frozenset()) | graphs.get(graph, frozenset()))
 
 
-def _read_certain(data: bytes, syntax: Syntax, iris: Iris) -> Statements | None:
+def _read_certain(data: bytes, syntax: Syntax, iris: Iris, default: str | None = CONTEXT_IRI) -> Statements | None:
     said = None
     if syntax is NTRIPLES:
         said = context_reader.triples(data)
     elif syntax is JSONLD:
-        said = context_reader.lines(data, iris.context)
+        said = context_reader.lines(data, iris.context, default)
     return None if said is None else Statements(*said)
 
 

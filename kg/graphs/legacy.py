@@ -99,7 +99,7 @@ class LegacyGraphs:
         data = json.dumps(document).encode()
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
-        found = self._parsers.rdf(data, JSONLD, base=None, max_bytes=self._max_bytes)
+        found = self._parsers.rdf(data, JSONLD, base=None, max_bytes=self._max_bytes, default=None)
         return frozenset().union(*found.values())
 
     def update(self, text: str) -> None:

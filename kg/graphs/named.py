@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from drumlin.kg.errors import (
     GraphOwned,
-    InvalidDocument,
     InvalidIdentifier,
     PreconditionFailed,
     ResourceNotFound,
@@ -25,7 +24,7 @@ from drumlin.kg.graphs.owners import USER
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.parsers import HERE, Parsers
 from drumlin.kg.rdf import jsonld_loader
-from drumlin.kg.rdf.blank_nodes import stable, stable_together
+from drumlin.kg.rdf.blank_nodes import skolemized, stable, stable_together
 from drumlin.kg.rdf.syntax import Lines, Syntax, digest
 from drumlin.kg.sparql.update import Changed, Scope
 from drumlin.kg.store.protocol import ANY, GraphWrite, Store, Unconditional, Written
@@ -54,6 +53,7 @@ class NamedGraphs:
         self._parsers = parsers
         self.root = f"{iris.base}/store/"
         self._documents = f"{iris.base}/x/"
+        self._genid = f"{iris.base}/.well-known/genid/"
         self.scope = Scope(default=f"{self.root}default", roots=iris.roots)
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -88,14 +88,13 @@ class NamedGraphs:
         return self._subgraphs.parse(data, syntax, graph).lines
 
     def parse_all(self, data: bytes, syntax: Syntax, base: str) -> dict[str, Lines]:
-        """Read a document that names graphs; what stands in none is the default graph's."""
+        """Read a document that names graphs, some perhaps with blank nodes; what stands in none is the default graph's."""
         if len(data) > self._max_bytes:
             raise TooLarge(f"the document has {len(data):,} bytes; the limit is {self._max_bytes:,}")
-        graphs = self._parsers.rdf(data, syntax, base=base, served=self._context, max_bytes=self._max_bytes)
-        found = {name or self.scope.default: lines for name, lines in graphs.items()}
-        if any(name.startswith("_:") for name in found):
-            raise InvalidDocument("a blank node cannot name a graph here", hint="name the graph with an IRI")
-        return found
+        graphs = self._parsers.rdf(
+            data, syntax, base=base, served=self._context, max_bytes=self._max_bytes, default=None
+        )
+        return {name or self.scope.default: lines for name, lines in graphs.items()}
 
     # -- writing ------------------------------------------------------------------------------------------------------
     def put(self, graph: str, lines: Lines, *, expected: str | Unconditional | None = ANY) -> Written:
@@ -166,14 +165,16 @@ class NamedGraphs:
     def put_all(self, graphs: Mapping[str, Lines]) -> Sequence[Written]:
         """Make the dataset hold these graphs: other foreign ones are removed, entities that are not named stay.
 
-        A blank node that several graphs share stays one node.
+        A blank node that several graphs share stays one node; one that names a graph becomes an IRI (``kg.rdf.blank_nodes.skolemized``).
         """
-        writes = [self._prepared(graph, lines, ANY) for graph, lines in stable_together(graphs).items()]
+        graphs = skolemized(stable_together(graphs), self._genid)
+        writes = [self._prepared(graph, lines, ANY) for graph, lines in graphs.items()]
         writes += [GraphWrite(graph, None, USER) for graph in self.foreign() if graph not in graphs]
         return self._store.apply(writes)
 
     def merge_all(self, graphs: Mapping[str, Lines]) -> Sequence[Written]:
-        """Add to each graph, all or none."""
+        """Add to each graph, all or none; a blank node that names one becomes an IRI."""
+        graphs = skolemized(graphs, self._genid)
         for _ in range(_ATTEMPTS):
             writes = []
             for graph, lines in graphs.items():

@@ -4,7 +4,7 @@ Colour refinement first: a node whose surroundings differ from those of all othe
 then told apart by trying each of them (individualisation), which takes exponential time on graphs that are made for it. So the
 steps are counted, and nodes that are not settled by then keep the label they came with: a document with such nodes counts as
 changed whenever it is sent. RDFC-1.0 (https://www.w3.org/TR/rdf-canon/) has no such bound. The names of graphs are a part of what is
-said, so no two graphs share a node by accident, and those that do share one still do.
+said, so no two graphs share a node by accident, and those that do share one still do; a name may itself be a blank node.
 """
 
 from __future__ import annotations
@@ -52,20 +52,42 @@ def stable(lines: Lines, graph: str) -> Lines:
 
 def stable_together(graphs: Mapping[str, Lines]) -> dict[str, Lines]:
     """Return graphs, by name, with blank nodes relabelled as in ``stable``; a node that several graphs share has one label in all."""
-    statements = [_statement(graph, line) for graph, lines in graphs.items() for line in lines if "_:" in line]
-    blank = [each for each in statements if each.nodes]
-    labels = _labels(blank)
-    found: dict[str, set[str]] = defaultdict(set)
-    for each in statements:
-        found[each.graph].add(each.written(labels))
+    statements = {
+        graph: [_statement(graph, line) for line in lines if "_:" in line or _is_blank(graph)]
+        for graph, lines in graphs.items()
+    }
+    labels = _labels(each for of_one in statements.values() for each in of_one if each.nodes)
+    found: dict[str, Lines] = {}
+    for graph, lines in graphs.items():
+        written = {each.written(labels) for each in statements[graph]}
+        if _is_blank(graph):
+            found[labels.get(graph, graph)] = frozenset(each.partition(" ")[2] for each in written)
+        else:
+            found[graph] = frozenset({line for line in lines if "_:" not in line} | written) if written else lines
+    return found
+
+
+def skolemized(graphs: Mapping[str, Lines], root: str) -> dict[str, Lines]:
+    """Return graphs that all have IRIs as names: a blank node that names one becomes ``root`` and its label, wherever it stands.
+
+    https://www.w3.org/TR/rdf11-concepts/#section-skolemization: such an IRI may be taken for the blank node again.
+    """
+    names = {graph: f"{root}{graph[2:]}" for graph in graphs if _is_blank(graph)}
+    nodes = {graph: f"<{name}>" for graph, name in names.items()}
     return {
-        graph: frozenset({line for line in lines if "_:" not in line} | found[graph]) if graph in found else lines
+        names.get(graph, graph): frozenset(_statement("", line).written(nodes) for line in lines) if nodes else lines
         for graph, lines in graphs.items()
     }
 
 
+def _is_blank(graph: str) -> bool:
+    return graph.startswith("_:")
+
+
 def _statement(graph: str, line: str) -> _Statement:
-    """Take a line apart; blank nodes stand in triple terms too."""
+    """Take a line apart; blank nodes stand in triple terms too, and one that names the graph stands before the line."""
+    if _is_blank(graph):
+        graph, line = "", f"{graph} {line}"
     parts: list[str] = []
     nodes: list[str] = []
     end = 0

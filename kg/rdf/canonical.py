@@ -26,6 +26,7 @@ _SURE_IRI = rf"<(?:{SURE_HTTP_IRI}|urn:[A-Za-z0-9][A-Za-z0-9-]*+:{_REST}{_BEHIND
 _TEXT = r'"(?:[^"\\\x00-\x1f\x7f\ufffe\uffff]|\\[btnfr"\\]|\\u00[01][0-9A-F]|\\u007F|\\uFFF[EF])*+"'
 _BLANK = r"_:[A-Za-z0-9]{1,64}"  # as kg.rdf labels them
 _LINE = re.compile(rf"(?:{_IRI}|{_BLANK}) {_IRI} (?:{_IRI}|{_BLANK}|({_TEXT}(?:@[A-Za-z0-9-]++|\^\^({_IRI}))?+)) \.")
+_TRIPLE_TERM = re.compile(rf"(?:{_IRI}|{_BLANK}) {_IRI} <<\(")
 # Literals that stand in the engine's own form for sure; every other one with a type of XML Schema is asked about.
 _XSD = "<http://www.w3.org/2001/XMLSchema#"
 _CERTAIN = re.compile(
@@ -58,10 +59,7 @@ def canonical(lines: Lines, graph: str) -> Lines:
     for line in lines:
         match = _LINE.fullmatch(line)
         if match is None:
-            raise InvalidDocument(
-                f"a statement of {graph} is not a canonical RDF statement",
-                hint="check its IRIs, and the labels of its blank nodes",
-            )
+            raise _refused(line, graph)
         literal, datatype = match[1], match[2]
         for iri in _IRIS.findall(line if literal is None else line[: match.start(1)] + (datatype or "")):
             _make_sure(iri)
@@ -70,6 +68,18 @@ def canonical(lines: Lines, graph: str) -> Lines:
         if (datatype is None or datatype.startswith(_XSD)) and (form := kept(literal)) != literal:
             changed[line] = f"{line[: match.start(1)]}{form} ."
     return (lines - changed.keys()) | frozenset(changed.values()) if changed else lines
+
+
+def _refused(line: str, graph: str) -> InvalidDocument:
+    if _TRIPLE_TERM.match(line):
+        return InvalidDocument(
+            f"a statement of {graph} has a triple term (RDF 1.2), and none is stored",
+            hint="say it of a node with an IRI of its own, or keep the document as it is: PUT /subgraph/x/…",
+        )
+    return InvalidDocument(
+        f"a statement of {graph} is not a canonical RDF statement",
+        hint="check its IRIs, and the labels of its blank nodes",
+    )
 
 
 def _make_sure(iri: str) -> None:

@@ -32,10 +32,13 @@ def triples(data: bytes) -> tuple[Lines, Facts] | None:
     return frozenset(found), facts_of(found)
 
 
-def lines(data: bytes, served: str = jsonld.CONTEXT_IRI) -> tuple[Lines, Facts] | None:
+def lines(
+    data: bytes, served: str = jsonld.CONTEXT_IRI, default: str | None = jsonld.CONTEXT_IRI
+) -> tuple[Lines, Facts] | None:
     """Read a document as lines in the form of the engine, with what they say by subject, or return None where that is not certain.
 
-    ``served`` is the address of our context (``Iris.context``), which a document may name instead of the well-known one.
+    ``served`` is the address of our context (``Iris.context``), which a document may name instead of the well-known one; ``default``
+    is the context of a document that has none.
     """
     try:
         document = msgspec.json.decode(data)
@@ -45,7 +48,7 @@ def lines(data: bytes, served: str = jsonld.CONTEXT_IRI) -> tuple[Lines, Facts] 
         return None
     # No key came twice when it is as long as it was, written anew: nothing but a float gets longer, and none is read here.
     tight = len(msgspec.json.encode(document)) == len(data)
-    if document.pop("@context", served) not in (served, jsonld.CONTEXT_IRI, jsonld.context_value()):
+    if document.pop("@context", default) not in (served, jsonld.CONTEXT_IRI, jsonld.context_value()):
         return None
     said = jsonld.read_certain(document)
     return said if tight or (said and _once(data, document)) else None

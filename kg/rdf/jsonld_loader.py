@@ -28,12 +28,14 @@ MAX_DEPTH = 32
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\(?:.|\Z))*+(?:"|\Z)|([\[{])|([\]}])', re.DOTALL)
 
 
-def inline(data: bytes, *, served: str = CONTEXT_IRI, max_bytes: int = MAX_BYTES) -> bytes:
+def inline(
+    data: bytes, *, served: str = CONTEXT_IRI, max_bytes: int = MAX_BYTES, default: str | None = CONTEXT_IRI
+) -> bytes:
     """Make a caller's JSON-LD safe to parse: bounded, with our context inline and no other remote one.
 
     ``served`` is the address of our context (``Iris.context``), read like its well-known name. A document without any
-    ``@context`` is read with ours, so plain JSON works. Raises ``TooLarge`` (bytes), and ``InvalidDocument`` for depth, malformed
-    JSON, a duplicate key or a remote context.
+    ``@context`` is read with ``default``: ours, so plain JSON works; None for a foreign one, which means what JSON-LD says.
+    Raises ``TooLarge`` (bytes), and ``InvalidDocument`` for depth, malformed JSON, a duplicate key or a remote context.
     """
     if len(data) > max_bytes:
         raise TooLarge(f"the document has {len(data):,} bytes; the limit is {max_bytes:,}")
@@ -44,8 +46,8 @@ def inline(data: bytes, *, served: str = CONTEXT_IRI, max_bytes: int = MAX_BYTES
         document = json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite)
     except ValueError as error:
         raise InvalidDocument(f"the document is not JSON: {error}") from error
-    if isinstance(document, dict) and "@context" not in document:
-        document = {"@context": CONTEXT_IRI, **document}
+    if isinstance(document, dict) and default is not None and "@context" not in document:
+        document = {"@context": default, **document}
     elif not isinstance(document, dict | list):
         raise InvalidDocument("a JSON-LD document is an object or an array of objects")
     # What may say that a value is a JSON literal: the keyword, or an escape that could be a part of it.

@@ -9,15 +9,16 @@ document and lines read back from the store are therefore comparable as text.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Self
 
 import pyoxigraph as ox
 
-from drumlin.kg.errors import InvalidDocument, QueryRejected, UnsupportedSyntax
+from drumlin.kg.errors import InvalidDocument, NotAcceptable, QueryRejected, UnsupportedSyntax
 from drumlin.kg.rdf import nesting
 
 Lines = frozenset[str]
@@ -26,7 +27,8 @@ Values = Mapping[str, Sequence[str]]
 Facts = Mapping[str, Values]
 """What a graph says: subject → predicate → objects."""
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+# What no relative IRI begins with (https://www.rfc-editor.org/rfc/rfc3986#section-4.2), blank nodes apart.
+_ABSOLUTE = re.compile(r"(?!_:)[^:/?#]*:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +119,62 @@ def parse(data: bytes, syntax: Syntax, *, base: str | None = None) -> dict[str |
 
 
 def _refuse_ill_formed(data: bytes, base: str | None, kept: int) -> None:
-    """Raise for JSON-LD of which the parser left out more than keys that are neither terms nor IRIs, which mean nothing.
+    """Raise for JSON-LD of which the parser left out more than what means nothing: relative IRIs, and keys that are no terms.
 
     https://www.w3.org/TR/json-ld11-api/#object-to-rdf-conversion: what is not well-formed is dropped. A writer would lose it unseen.
     """
     lenient = ox.Store()
     lenient.load(data, format=ox.RdfFormat.JSON_LD, base_iri=base, lenient=True)
-    if len(lenient) > kept and sum(_SCHEME.match(quad.predicate.value) is not None for quad in lenient) > kept:
+    if len(lenient) > kept and any(map(_Words.of(json.loads(data)).are_ill_formed_in, lenient)):
         raise InvalidDocument(  # the text itself is not told: an address may hold a password
             "a statement of the jsonld document has an IRI or a language tag that is ill-formed",
             hint="percent-encode what an IRI may not hold",
+        )
+
+
+class _Words(NamedTuple):
+    """Words of a JSON-LD document: keys that are no IRIs of any sort, and texts that would be IRIs if they were well-formed."""
+
+    keys: frozenset[str]
+    texts: frozenset[str]
+
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """Find them in all objects and lists, those of contexts too."""
+        keys, texts, left = set[str](), set[str](), [document]
+        for each in left:  # it grows meanwhile
+            if isinstance(each, dict):
+                keys |= each.keys()
+                left += each.values()
+            elif isinstance(each, list):
+                left += each
+            elif isinstance(each, str) and _ABSOLUTE.match(each) and not is_iri(each):
+                texts.add(each)
+        return cls(frozenset(key for key in keys if key and ":" not in key), frozenset(texts))
+
+    def are_ill_formed_in(self, quad: ox.Quad) -> bool:
+        """Return whether a quad has a language tag or an absolute IRI that is ill-formed, or a text that was taken for a relative IRI."""
+        value, predicate = quad.object, quad.predicate.value
+        named = [each.value for each in (quad.subject, value, quad.graph_name) if isinstance(each, ox.NamedNode)]
+        if isinstance(value, ox.Literal):
+            named.append(value.datatype.value)
+            try:
+                ox.Literal("", language=value.language)
+            except ValueError:
+                return True
+        if any(self._is_ill_formed(each) for each in named):
+            return True
+        return self._is_ill_formed(predicate) and not self._makes(predicate)
+
+    def _is_ill_formed(self, iri: str) -> bool:
+        if not is_iri(iri):
+            return _ABSOLUTE.match(iri) is not None
+        return any(iri.endswith(f"/{each}") for each in self.texts)
+
+    def _makes(self, predicate: str) -> bool:
+        """Return whether a predicate that is no IRI is one with a key behind it that means nothing; no term of ours is made so."""
+        return not predicate.startswith(PREFIXES["drumlin"]) and any(
+            predicate.endswith(key) and is_iri(predicate.removesuffix(key)) for key in self.keys
         )
 
 
@@ -230,7 +278,7 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
     """Write lines as ``syntax``, as quads in ``graph`` where the syntax can name one.
 
     The order of statements is that of the sorted lines, so equal graphs give equal bytes. JSON-LD comes out expanded;
-    ``kg.rdf.jsonld.compact`` makes the readable form.
+    ``kg.rdf.jsonld.compact`` makes the readable form. Raises ``NotAcceptable`` for what ``syntax`` cannot say: triple terms.
     """
     ordered = sorted(lines)
     if syntax is NTRIPLES or (syntax is NQUADS and graph is None):
@@ -240,10 +288,15 @@ def serialize(lines: Iterable[str], syntax: Syntax, *, graph: str | None = None)
     triples = ox.parse("\n".join(ordered).encode(), format=ox.RdfFormat.N_TRIPLES)
     name = ox.NamedNode(graph) if graph is not None and syntax.quads else ox.DefaultGraph()
     prefixes = dict(PREFIXES) if syntax in (TURTLE, TRIG, RDFXML, N3) else None
-    if syntax.quads:
-        quads = (ox.Quad(each.subject, each.predicate, each.object, name) for each in triples)
-        return ox.serialize(quads, format=_FORMATS[syntax.name], prefixes=prefixes) or b""
-    return ox.serialize((each.triple for each in triples), format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+    statements = (
+        ox.Quad(each.subject, each.predicate, each.object, name) if syntax.quads else each.triple for each in triples
+    )
+    try:
+        return ox.serialize(statements, format=_FORMATS[syntax.name], prefixes=prefixes) or b""
+    except OSError as error:
+        raise NotAcceptable(
+            f"the graph cannot be written as {syntax.name}: {error}", hint="ask for text/turtle"
+        ) from error
 
 
 def to_nquads(lines: Iterable[str], graph: str | None) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ only where its parts are. Terms stay as they are written, to be read by the engi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -18,7 +18,7 @@ MAX_OPERATIONS = 1000
 """Operations in one request."""
 
 _RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
-_NIL, _FIRST, _REST, _TYPE = (f"<{_RDF}{name}>" for name in ("nil", "first", "rest", "type"))
+_NIL, _FIRST, _REST, _TYPE, _REIFIES = (f"<{_RDF}{name}>" for name in ("nil", "first", "rest", "type", "reifies"))
 
 
 class Slot(NamedTuple):
@@ -28,13 +28,24 @@ class Slot(NamedTuple):
     text: str
 
 
+class TripleSlot(NamedTuple):
+    """One place of a template that a triple term takes (RDF 1.2)."""
+
+    subject: TemplateTerm
+    predicate: TemplateTerm
+    object: TemplateTerm
+
+
+TemplateTerm = Slot | TripleSlot
+
+
 class Pattern(NamedTuple):
     """One statement of a template; ``graph`` is None outside GRAPH."""
 
-    graph: Slot | None
-    subject: Slot
-    predicate: Slot
-    object: Slot
+    graph: TemplateTerm | None
+    subject: TemplateTerm
+    predicate: TemplateTerm
+    object: TemplateTerm
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,7 @@ class ParsedOperation(NamedTuple):
 def operations(text: str) -> list[ParsedOperation]:
     """Cut an update into its operations; raises ``QueryRejected`` where it is none."""
     found: list[ParsedOperation] = []
+    labels: dict[type[Operation], set[str]] = {Ground: set(), Modify: set()}
     reader = _UpdateParser(text, list(tokens(text)))
     while True:
         reader.declarations()
@@ -113,10 +125,26 @@ def operations(text: str) -> list[ParsedOperation]:
             raise QueryRejected(f"an update has at most {MAX_OPERATIONS:,} operations", reason="complexity")
         start = reader.tokens[reader.position].start
         operation = reader.operation()
+        if (earlier := labels.get(type(operation))) is not None:
+            _refuse_shared(reader.labels, earlier, text)
         last = reader.tokens[reader.position - 1]
         found.append(ParsedOperation(reader.prologue, text[start : last.start + len(last.text)], start, operation))
         if not reader.at_end:
             reader.expect(";")
+
+
+def _refuse_shared(labels: Iterable[Token], earlier: set[str], text: str) -> None:
+    """Refuse a label that two INSERT DATA have, or two WHERE: https://www.w3.org/TR/sparql11-query/#grammarBNodes."""
+    for each in labels:
+        if each.text in earlier:
+            raise rejected(
+                f"the label {each.text} belongs to an earlier operation: it is used again",
+                text,
+                each.start,
+                each.text,
+                hint="give each operation labels of its own, or name the node with an IRI",
+            )
+    earlier.update(each.text for each in labels)
 
 
 @dataclass(slots=True)
@@ -127,7 +155,9 @@ class _UpdateParser:
     prologue: str = ""
     blanks: int = 0
     patterns: list[Pattern] = field(default_factory=list)
-    graph: Slot | None = None
+    graph: TemplateTerm | None = None
+    labels: list[Token] = field(default_factory=list)
+    """The labels of blank nodes in the braces that were skipped last."""
 
     # -- tokens -------------------------------------------------------------------------------------------------------
     @property
@@ -229,11 +259,13 @@ class _UpdateParser:
     def braces(self) -> str:
         """Skip a bracketed part and return its text."""
         first = self.expect("{")
-        depth = 1
+        depth, self.labels = 1, []
         while depth:
             last = self.take()
             if last.kind == "sign":
                 depth += (last.text == "{") - (last.text == "}")
+            elif last.kind == "blank":
+                self.labels.append(last)
         return self.text[first.start : last.start + 1]
 
     # -- templates ----------------------------------------------------------------------------------------------------
@@ -254,30 +286,57 @@ class _UpdateParser:
 
     def statements(self) -> None:
         """Read one subject with all that is said of it."""
-        alone = self.sees("[")  # ``[ :p 1 ] .`` says enough
+        alone = self.sees("[", "<<")  # ``[ :p 1 ] .`` says enough
         subject = self.node()
         if not (alone and self.sees(".", "}")):
             self.properties(subject)
         self.accept(".")
 
-    def properties(self, subject: Slot) -> None:
+    def properties(self, subject: TemplateTerm) -> None:
         while True:
-            predicate = Slot("term", _TYPE) if self.accept("A") else self.term()
+            predicate = self.verb()
             while True:
-                self.state(subject, predicate, self.node())
+                value = self.node()
+                self.state(subject, predicate, value)
+                self.annotations(TripleSlot(subject, predicate, value))
                 if not self.accept(","):
                     break
             if not self.accept(";"):
                 return
             while self.accept(";"):
                 pass
-            if self.sees(".", "}", "]"):
+            if self.sees(".", "}", "]", "|}"):
                 return
 
-    def state(self, subject: Slot, predicate: Slot, value: Slot) -> None:
+    def verb(self) -> TemplateTerm:
+        return Slot("term", _TYPE) if self.accept("A") else self.term()
+
+    def annotations(self, about: TripleSlot) -> None:
+        """Read what is said of a statement: https://www.w3.org/TR/sparql12-query/#rAnnotation."""
+        while True:
+            reifier = self.reifier(about) if self.sees("~") else None
+            if self.accept("{|"):
+                self.properties(self.reified(about) if reifier is None else reifier)
+                self.expect("|}")
+            elif reifier is None:
+                return
+
+    def reifier(self, about: TripleSlot) -> TemplateTerm:
+        self.expect("~")
+        named = not self.at_end and self.tokens[self.position].kind in ("variable", "blank", "iri", "name")
+        return self.reified(about, self.term() if named else None)
+
+    def reified(self, about: TripleSlot, by: TemplateTerm | None = None) -> TemplateTerm:
+        node = self.fresh() if by is None else by
+        self.state(node, Slot("term", _REIFIES), about)
+        return node
+
+    def state(self, subject: TemplateTerm, predicate: TemplateTerm, value: TemplateTerm) -> None:
         self.patterns.append(Pattern(self.graph, subject, predicate, value))
 
-    def node(self) -> Slot:
+    def node(self) -> TemplateTerm:
+        if self.accept("<<"):
+            return self.triple()
         if self.accept("["):
             node = self.fresh()
             if not self.accept("]"):
@@ -288,11 +347,23 @@ class _UpdateParser:
             return self.collection()
         return self.term()
 
-    def collection(self) -> Slot:
-        items: list[Slot] = []
+    def triple(self) -> TemplateTerm:
+        """Read a triple term, or a reified triple, which is its reifier."""
+        is_term = self.accept("(")
+        found = TripleSlot(self.node(), self.verb(), self.node())
+        if is_term:
+            self.expect(")")
+            self.expect(">>")
+            return found
+        node = self.reifier(found) if self.sees("~") else self.reified(found)
+        self.expect(">>")
+        return node
+
+    def collection(self) -> TemplateTerm:
+        items: list[TemplateTerm] = []
         while not self.accept(")"):
             items.append(self.node())
-        rest = Slot("term", _NIL)
+        rest: TemplateTerm = Slot("term", _NIL)
         for item in reversed(items):
             cell = self.fresh()
             self.state(cell, Slot("term", _FIRST), item)
@@ -321,7 +392,7 @@ class _UpdateParser:
             return Slot("term", self.take().text.lower())
         if self.sees("+", "-"):
             return Slot("term", self.take().text + self.take().text)
-        raise self.unexpected("a term that a template may have (no triple terms)")
+        raise self.unexpected("a term")
 
     def literal(self) -> Iterator[str]:
         yield self.take().text

@@ -103,12 +103,17 @@ def names_dataset(text: str) -> bool:
 
 @dataclass(slots=True)
 class _Frame:
-    """One open bracket. ``role``: group, template, data, values, list (of RDF terms or a path), props, expression."""
+    """One open bracket. ``role``: group, template, data, values, list (of RDF terms), path, triple (term), props, expression.
+
+    ``place`` is what comes next among triples: their subject, verb or object.
+    """
 
     token: Token
     role: str
+    place: int = 0
 
 
+_SUBJECT, _VERB, _OBJECT = range(3)
 _NOTHING = Token("start", "", 0)
 
 
@@ -126,6 +131,7 @@ class _Scan:
     lists: int = 0
     volatile: bool = False
     hiding: bool = False  # what stands in an IRI decides
+    ended_term: bool = False  # the last bracket closed what is a term, or a path
 
     def run(self) -> None:
         for token in tokens(self.text):
@@ -139,6 +145,7 @@ class _Scan:
             elif token.kind == "sign":
                 self._sign(token)
             self._element(token)
+            self._advance(token)
             self._limit(token)
             self.before, self.previous = self.previous, token
         if self.open:
@@ -208,7 +215,7 @@ class _Scan:
     def _iri(self, token: Token) -> None:
         """Refuse what could be ``?a < …`` in an expression, when it matters what stands in it."""
         ends = self.previous.kind in _TERMS or self.previous.text in (")", *_VALUES)
-        if not ends or self.role not in ("expression", "list"):
+        if not ends or self.role not in ("expression", "list", "path", "triple"):
             return
         self.hiding = True
         if _HIDING.search(token.text):
@@ -227,7 +234,7 @@ class _Scan:
         elif sign in BRACKETS.values():
             self._closes(token)
         elif sign in (".", ";", ",") or (sign == "/" and self.role != "expression"):
-            self.patterns += self.role in ("group", "props", "list")
+            self.patterns += self.role in ("group", "props", "list", "path")
         self._count(sign)
 
     def _count(self, sign: str) -> None:
@@ -237,7 +244,7 @@ class _Scan:
 
     def _opens(self, token: Token) -> None:
         role = self._role_of(token)
-        self.open.append(_Frame(token, role))
+        self.open.append(_Frame(token, role, _VERB if token.text in ("[", "{|") else _SUBJECT))
         self.lists += role == "list"
         self.patterns += role in ("group", "props")
         if token.text == "{":
@@ -255,17 +262,40 @@ class _Scan:
             return self.awaiting
         if token.text != "(":
             return "props"
+        if self.previous.text == "<<":
+            return "triple"
         keyword = self.previous.kind == "word" and self.previous.text != "A"
-        return "list" if outer in ("group", "props", "list") and not keyword else "expression"
+        if keyword or outer in ("", "expression"):
+            return "expression"
+        return "path" if outer == "path" or (outer in ("group", "props") and self.open[-1].place == _VERB) else "list"
+
+    def _advance(self, token: Token) -> None:
+        """Follow what comes next among triples. Never a verb where a subject or an object is: a list would be taken for a path."""
+        if not self.open:
+            return
+        frame, text = self.open[-1], token.text
+        is_term = token.kind in _TERMS or text in (*_VALUES, "A") or (text in (")", "]", ">>") and self.ended_term)
+        if text in (".", "}") or (token.kind == "word" and not is_term):
+            frame.place = _SUBJECT
+        elif text == ";" or (text in ("/", "|", "^", "!") and frame.place == _OBJECT):
+            frame.place = _VERB
+        elif is_term:
+            frame.place = min(frame.place + 1, _OBJECT)
 
     def _closes(self, token: Token) -> None:
         if not self.open or BRACKETS[self.open[-1].token.text] != token.text:
             raise self._rejected(f"{token.text!r} closes nothing", token)
-        self.lists -= self.open.pop().role == "list"
+        closed = self.open.pop().role
+        self.lists -= closed == "list"
+        self.ended_term = closed != "expression"
 
     def _element(self, token: Token) -> None:
-        """Count the terms in a collection: each is two triple patterns."""
-        if self.role == "list" and (token.kind in _TERMS or token.text in _VALUES):
+        """Count the terms in a collection: each is two triple patterns. So is what no path has, two terms with no sign between."""
+        is_term = token.kind in _TERMS or token.text in _VALUES
+        beside = is_term and (self.previous.kind in _TERMS or self.previous.text in (")", *_VALUES))
+        if (self.role == "list" and is_term) or (
+            self.role == "path" and (beside or (self.previous.text, token.text) == (")", "("))
+        ):
             self.patterns += 2
 
     # -- refusals -----------------------------------------------------------------------------------------------------

@@ -19,7 +19,18 @@ from drumlin.kg.errors import AlreadyExists, Conflict, TooLarge
 from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.rdf.tombstones import is_tombstone
 from drumlin.kg.sparql.dataset import Dataset
-from drumlin.kg.sparql.forms import Create, Empty, Ground, Modify, Operation, Pattern, Slot, Transfer
+from drumlin.kg.sparql.forms import (
+    Create,
+    Empty,
+    Ground,
+    Modify,
+    Operation,
+    Pattern,
+    Slot,
+    TemplateTerm,
+    Transfer,
+    TripleSlot,
+)
 
 MAX_STATEMENTS = 500_000
 """Statements that the templates of one request may make."""
@@ -242,14 +253,27 @@ class _Run:
 
 def _slots(operation: Modify) -> Iterator[Slot]:
     for pattern in (*operation.deletes, *operation.inserts):
-        for slot in pattern:
-            if slot is not None:
-                yield slot
+        for node in pattern:
+            if node is not None:
+                yield from _slots_of(node)
+
+
+def _slots_of(node: TemplateTerm) -> Iterator[Slot]:
+    if isinstance(node, Slot):
+        yield node
+    else:
+        for each in node:
+            yield from _slots_of(each)
 
 
 def _value(
-    solution: Mapping[str, str | None], terms: Mapping[str, str], fresh: dict[str, str], slot: Slot
+    solution: Mapping[str, str | None], terms: Mapping[str, str], fresh: dict[str, str], slot: TemplateTerm
 ) -> str | None:
+    if isinstance(slot, TripleSlot):
+        subject, predicate, value = (_value(solution, terms, fresh, each) for each in slot)
+        if subject and predicate and value and _states(subject, predicate):
+            return f"<<( {subject} {predicate} {value} )>>"
+        return None
     if slot.kind == "variable":
         return solution.get(slot.text)
     if slot.kind == "term":
@@ -258,7 +282,16 @@ def _value(
 
 
 def _legal(graph: str, subject: str, predicate: str) -> bool:
-    return graph.startswith("<") and predicate.startswith("<") and subject.startswith(("<", "_:"))
+    return _is_iri(graph) and _states(subject, predicate)
+
+
+def _states(subject: str, predicate: str) -> bool:
+    """Return whether these may begin a statement."""
+    return _is_iri(predicate) and (_is_iri(subject) or subject.startswith("_:"))
+
+
+def _is_iri(term: str) -> bool:
+    return term[0] == "<" and not term.startswith("<<")
 
 
 def _absent(graph: str) -> Conflict:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 import pyoxigraph as ox
@@ -71,15 +72,16 @@ def _values(result: bytes) -> bytes:
     return f"VALUES ({' '.join(f'?{name}' for name in names)}) {{ {' '.join(lines)} }}".encode()
 
 
-def _term(value: Mapping[str, str] | None) -> str:
+def _term(value: Mapping[str, Any] | None) -> str:
     if value is None:
         return "UNDEF"
     if value["type"] == "uri":
         return f"<{value['value']}>"
     if value["type"] == "bnode":
         return f"<urn:drumlin:blank:{value['value']}>"
-    if value["type"] != "literal":
-        return "UNDEF"
-    suffix = f"@{value['xml:lang']}" if "xml:lang" in value else ""
+    if value["type"] == "triple":
+        return f"<<( {' '.join(_term(value['value'][name]) for name in ('subject', 'predicate', 'object'))} )>>"
+    direction = f"--{value['its:dir']}" if "its:dir" in value else ""
+    suffix = f"@{value['xml:lang']}{direction}" if "xml:lang" in value else ""
     suffix = f"^^<{value['datatype']}>" if "datatype" in value else suffix
     return json.dumps(value["value"], ensure_ascii=False) + suffix

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import pyoxigraph as ox
 
-from drumlin.kg.errors import InvalidIdentifier, QueryRejected, StoreUnavailable, UnsupportedSyntax
+from drumlin.kg.errors import InvalidIdentifier, NotAcceptable, QueryRejected, StoreUnavailable
 from drumlin.kg.rdf.syntax import PREFIXES, SYNTAXES, TURTLE
 from drumlin.kg.sparql.dataset import Chosen
 from drumlin.kg.store.protocol import Row
@@ -35,7 +35,7 @@ def work(engine: ox.Store, chosen: Chosen, media_type: str, base: str | None) ->
             _write(_query(engine, chosen, base), media_type, writer)
         except OSError as error:
             if "does not support" in str(error):  # terms that this syntax cannot write: triple terms in JSON-LD
-                raise UnsupportedSyntax(
+                raise NotAcceptable(
                     f"the result cannot be written as {media_type}: {error}", hint="ask for text/turtle"
                 ) from error
             raise StoreUnavailable(f"the store cannot be read: {error}") from error
@@ -78,8 +78,17 @@ def _query(engine: ox.Store, chosen: Chosen, base: str | None) -> ox.QuerySoluti
         )
     except SyntaxError as error:
         raise _rejected(error) from error
-    except RuntimeError as error:  # an unknown function, found before the query runs
-        raise QueryRejected(f"the query cannot be evaluated: {error}") from error
+    except RuntimeError as error:  # found before the query runs
+        raise not_evaluated("query", error) from error
+
+
+def not_evaluated(what: str, error: Exception) -> QueryRejected:
+    """Return the error of a text that parses and has a function that nobody knows."""
+    return QueryRejected(
+        f"the {what} cannot be evaluated: {error}",
+        reason="unknown_function",
+        hint="only the functions of SPARQL and the casts of XML Schema are known here",
+    )
 
 
 def _graph(iri: str) -> ox.NamedNode:
@@ -99,8 +108,8 @@ def _rejected(error: SyntaxError) -> QueryRejected:
     return QueryRejected(f"the query does not parse{where}: {said}", detail=detail)
 
 
-def _unsupported(media_type: str, what: str, offered: list[str]) -> UnsupportedSyntax:
-    return UnsupportedSyntax(
+def _unsupported(media_type: str, what: str, offered: list[str]) -> NotAcceptable:
+    return NotAcceptable(
         f"the result of {what} cannot be written as {media_type}",
         hint=f"accept one of {', '.join(offered)}",
         detail={"offered": offered},

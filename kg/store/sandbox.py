@@ -24,6 +24,7 @@ from drumlin.kg.sparql.update import Scope, Solution, evaluate
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change, update_text
+from drumlin.kg.store.querying import not_evaluated
 
 _NOTHING = "DROP GRAPH <urn:drumlin:absent>; "  # fails before what follows is evaluated, and after all of it is parsed
 _POSITION = re.compile(r"(?:error at )?(\d+):(\d+):\s*", re.IGNORECASE)
@@ -104,7 +105,11 @@ def solutions(results: bytes) -> Iterator[Solution]:
     found = ox.parse_query_results(results, format=ox.QueryResultsFormat.JSON)
     assert isinstance(found, ox.QuerySolutions)
     for row in found:
-        yield [None if term is None else str(term) for term in row]
+        yield [None if term is None else _written(term) for term in row]
+
+
+def _written(term: ox.NamedNode | ox.BlankNode | ox.Literal | ox.Triple) -> str:
+    return f"<<( {term} )>>" if isinstance(term, ox.Triple) else str(term)
 
 
 class Scratch:
@@ -149,8 +154,10 @@ class Scratch:
             )
             assert isinstance(solutions, ox.QuerySolutions)
             for row in solutions:
-                yield [None if term is None else str(term) for term in row]
-        except (RuntimeError, SyntaxError, ValueError) as error:  # an unknown function; a graph that is no IRI
+                yield [None if term is None else _written(term) for term in row]
+        except RuntimeError as error:
+            raise not_evaluated("update", error) from error
+        except (SyntaxError, ValueError) as error:  # a graph that is no IRI
             raise QueryRejected(f"the update cannot be evaluated: {error}") from error
 
     def _lay(self, graph: str, lines: Lines | None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import rdflib
-from rdflib import DCAT, DCTERMS, OWL, PROV, RDF, RDFS, XSD
+from rdflib import DCAT, DCTERMS, FOAF, OWL, PROV, RDF, RDFS, SKOS, XSD
 
 from drumlin.kg.errors import ResourceNotFound
 from drumlin.kg.graphs import vocabulary_mapping
@@ -112,6 +112,36 @@ def test_datasets_have_the_words_that_a_catalogue_shows() -> None:
         assert list(graph.objects(dataset, DCAT.theme)) or list(graph.objects(dataset, DCTERMS.type)), dataset
     (prometheus,) = graph.subjects(DCTERMS.title, rdflib.Literal("prometheus-main"))
     assert len(list(graph.objects(prometheus, DCAT.servesDataset))) > 100
+
+
+def test_a_catalogue_has_what_dcat_ap_3_makes_mandatory() -> None:
+    """Catalogues have a title, a description and one publisher that is an agent with a name; datasets, services and concepts their texts.
+
+    https://semiceu.github.io/DCAT-AP/releases/3.0.1/; its shapes, which are not copied here, find nothing in /profiles/dcat.
+    """
+    graph = aligned("dcat")
+    mandatory = {
+        DCAT.Catalog: (DCTERMS.title, DCTERMS.description, DCTERMS.publisher),
+        DCAT.Dataset: (DCTERMS.title, DCTERMS.description),
+        DCAT.DataService: (DCTERMS.title, DCAT.endpointURL),
+        DCAT.Distribution: (DCAT.accessURL,),
+        FOAF.Agent: (FOAF.name,),
+        SKOS.Concept: (SKOS.prefLabel,),
+    }
+    ranges = {
+        DCTERMS.publisher: FOAF.Agent,
+        DCTERMS.type: SKOS.Concept,
+        DCAT.theme: SKOS.Concept,
+        DCTERMS.conformsTo: DCTERMS.Standard,
+        DCAT.dataset: DCAT.Dataset,
+    }
+    for kind, predicates in mandatory.items():
+        things = set(graph.subjects(RDF.type, kind))
+        assert things, kind
+        for predicate in predicates:
+            assert all(len(set(graph.objects(each, predicate))) == 1 for each in things), (kind, predicate)
+    for predicate, kind in ranges.items():
+        assert all((value, RDF.type, kind) in graph for value in graph.objects(None, predicate)), predicate
 
 
 def test_prov_knows_what_ran_where() -> None:

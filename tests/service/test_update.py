@@ -133,7 +133,7 @@ def test_clear_all_spares_the_entities(client: httpx.Client) -> None:
         ("INSERT { ?s ?p ?o } WHERE { SERVICE <http://127.0.0.1:9/> { ?s ?p ?o } }", 403),
         ("SELECT * { ?s ?p ?o }", 400),
         ("INSERT DATA { <http://a> <http://b> }", 400),
-        ("INSERT { ?s <http://p> ?x } WHERE { BIND(<http://unknown>(1) AS ?x) }", 400),
+        ("INSERT { ?s <http://p> ?x } WHERE { BIND(<http://unknown>(1) AS ?x) }", 422),
         ("INSERT DATA { <http://a> <http://b> '" + "x" * 1_100_000 + "' }", 413),
         ("INSERT { ?s ?p ?o } WHERE " + "{" * 3000 + "}" * 3000, 413),
         ("CREATE GRAPH <http://g> ; CREATE GRAPH <http://g>", 409),

@@ -233,3 +233,46 @@ def test_cutting_a_text_is_linear(text: str) -> None:
 def test_a_dataset_clause_is_found(text: str, named: bool) -> None:
     """Only the keyword counts, not a string, comment or variable."""
     assert gate.names_dataset(text) is named
+
+
+LIST = "(" * (gate.MAX_COLLECTIONS + 1) + "1" + ")" * (gate.MAX_COLLECTIONS + 1)
+PATH = "(" * 50 + "<urn:p>" + ")" * 50
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "?s <urn:p> {}", "?s <urn:p> 1 , {}", "?s a {}", "?s <urn:p>/<urn:q> {}", "?s ^<urn:p> {}", "?s (<urn:p>)* {}", "{} <urn:p> 1",
+        "?s <urn:p> 1 ; . {} <urn:p> 1", "?s <urn:p> 1 ; FILTER(1) {} <urn:p> 1", "?s <urn:p> 1 ; FILTER <urn:f>(1) {} <urn:p> 1",
+        "FILTER BOUND(?s) {} <urn:p> 1", "?s <urn:p> 1 ; BIND(1 AS ?x) {} <urn:p> 1", "?s <urn:p> 1 ; OPTIONAL {{ }} {} <urn:p> 1",
+        "GRAPH ?g {{ {} <urn:p> 1 }}", "[ <urn:p> {} ] .", "[] <urn:p> {}", "[ <urn:p> 1 ] <urn:p> {}", '?s <urn:p> "x"^^<urn:t> , {}',
+        "VALUES ?x {{ 1 }} {} <urn:p> 1", "<< ?s <urn:p> ?o >> <urn:p> {}", "?s <urn:p> ?o {{| <urn:q> {} |}}", "(1) <urn:p> {}",
+    ],
+)  # fmt: skip
+def test_a_collection_is_counted_wherever_it_stands(pattern: str) -> None:
+    """Nothing in front of it makes it pass for a path, whose parentheses cost the planner nothing."""
+    with pytest.raises(QueryRejected, match="collections are nested"):
+        gate.check(f"ASK {{ {pattern.format(LIST)} }}", max_bytes=10_000)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["?s {} ?o", "?s <urn:p> 1 ; {} ?o", "[ {} ?o ] .", "[ <urn:p> 1 ] {} ?o", "?s <urn:p>/{} ?o", "?s <urn:p>|^{} ?o",
+     "?s <urn:p> ?o . ?o {} 1 ; {} 2", "(1 2) {} ?o", "FILTER(1) ?s {} ?o", "?s <urn:p> ?o {{| {} 1 |}}", "<< ?s <urn:p> ?o >> {} 1"],
+)  # fmt: skip
+def test_parentheses_of_a_path_may_be_nested_like_brackets(pattern: str) -> None:
+    """They stand where a verb does."""
+    assert gate.check(f"ASK {{ {pattern.format(PATH, PATH)} }}", max_bytes=10_000).form == "ask"
+
+
+@pytest.mark.parametrize("inside", ["1 " * 60, "(1)" * 60, "(1) 2 " * 60])
+def test_what_stands_where_a_verb_does_and_is_no_path_is_counted(inside: str) -> None:
+    """Were a collection taken for a path, its terms would still count."""
+    with pytest.raises(QueryRejected, match="parts to join"):
+        gate.check(f"ASK {{ ?s ({inside}) ?o }}", max_bytes=10_000)
+
+
+def test_triple_terms_may_be_nested_like_brackets() -> None:
+    """Their parentheses are no collections either."""
+    term = "<< ( ?s <urn:p> " * 20 + "1" + " ) >>" * 20
+    assert gate.check(f"ASK {{ ?s <urn:p> {term.replace('<< (', '<<(').replace(') >>', ')>>')} }}", max_bytes=10_000)

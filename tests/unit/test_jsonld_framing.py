@@ -166,3 +166,43 @@ def test_any_frame_gives_a_document_or_an_error_of_ours(frame: dict[str, Any]) -
     except DrumlinError:
         return
     assert isinstance(framed, dict)
+
+
+FIRST, REST, NIL = (f"<http://www.w3.org/1999/02/22-rdf-syntax-ns#{name}>" for name in ("first", "rest", "nil"))
+PLAIN = {"@context": {}, "@id": "urn:s"}
+
+
+def framed_of(*lines: str) -> Any:
+    """Frame statements about urn:s without any context."""
+    return framing.frame(lines, PLAIN)["urn:p"]
+
+
+def test_a_frame_keeps_lists() -> None:
+    """A collection is a list, one in another too, and an empty one; what is more than its cells stays nodes."""
+    two = [f"_:a {FIRST} <urn:x> .", f"_:a {REST} _:b .", f'_:b {FIRST} "y" .', f"_:b {REST} {NIL} ."]
+    items = [{"@id": "urn:x"}, "y"]
+    assert framed_of("<urn:s> <urn:p> _:a .", *two) == {"@list": items}
+    outer = [f"_:o {FIRST} _:a .", f"_:o {REST} {NIL} ."]
+    assert framed_of("<urn:s> <urn:p> _:o .", *outer, *two) == {"@list": [{"@list": items}]}
+    assert framed_of(f"<urn:s> <urn:p> {NIL} .") == {"@list": []}
+    for more in ("_:b <urn:q> 1 .", "<urn:t> <urn:p> _:a .", f"_:b {REST} _:a .", f'_:b {REST} "z" .'):
+        assert "@list" not in json.dumps(framed_of("<urn:s> <urn:p> _:a .", *two, more)), more
+
+
+def test_a_frame_keeps_json() -> None:
+    """A JSON literal comes back as the JSON that it is; a text that is none stays a literal."""
+    kind = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#JSON>"
+    assert framed_of(f'<urn:s> <urn:p> "{{\\"a\\":[1,null]}}"^^{kind} .') == {
+        "@type": "@json",
+        "@value": {"a": [1, None]},
+    }
+    for text in ("nothing", "NaN", "[" * 40 + "]" * 40):
+        assert framed_of(f'<urn:s> <urn:p> "{text}"^^{kind} .')["@value"] == text
+
+
+def test_lists_in_one_another_are_bounded() -> None:
+    """More levels than a document may have are refused, not dropped."""
+    deep = [f"_:c{each} {FIRST} _:c{each + 1} ." for each in range(60)]
+    deep += [f"_:c{each} {REST} {NIL} ." for each in range(61)] + [f"_:c60 {FIRST} <urn:x> ."]
+    with pytest.raises(TooLarge):
+        framed_of("<urn:s> <urn:p> _:c0 .", *deep)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumlin.kg.rdf import blank_nodes
-from drumlin.kg.rdf.blank_nodes import stable, stable_together
+from drumlin.kg.rdf.blank_nodes import skolemized, stable, stable_together
 from drumlin.kg.rdf.syntax import Lines
 
 GRAPH = "http://example.org/g"
@@ -99,7 +99,8 @@ def test_graphs_keep_the_nodes_that_they_share(lines: Lines, other: Lines, order
 
 
 def _dataset(graphs: Mapping[str, Lines]) -> ox.Dataset:
-    text = "".join(f"{line[:-1]}<{graph}> .\n" for graph, lines in graphs.items() for line in lines)
+    names = {graph: graph if graph.startswith("_:") else f"<{graph}>" for graph in graphs}
+    text = "".join(f"{line[:-1]}{names[graph]} .\n" for graph, lines in graphs.items() for line in lines)
     dataset = ox.Dataset(ox.parse(text.encode(), format=ox.RdfFormat.N_QUADS))
     dataset.canonicalize(ox.CanonicalizationAlgorithm.UNSTABLE)
     return dataset
@@ -164,3 +165,18 @@ def test_a_graph_made_to_be_hard_takes_no_longer() -> None:
     lines = frozenset(f"_:n{a} <http://p> _:n{b} ." for a in range(40) for b in range(40) if a != b)
 
     assert len(stable(lines, GRAPH)) == len(lines)
+
+
+@given(lines=LINES, other=LINES.filter(bool), order=st.permutations(range(6)))
+def test_a_blank_node_that_names_a_graph_becomes_an_iri(lines: Lines, other: Lines, order: list[int]) -> None:
+    """A dataset is what it was but for that node, which is an IRI wherever it stands; the label does not follow from labels."""
+    given_ = {"http://one": lines, "_:n0": other}
+    found = skolemized(stable_together(given_), "http://kg/")
+    (name,) = found.keys() - {"http://one"}
+
+    assert re.fullmatch(r"http://kg/\w+", name)
+    node = f"<{name}>"
+    back = {graph: frozenset(line.replace(node, "_:named") for line in each) for graph, each in found.items()}
+    assert _dataset({"http://one": back["http://one"], "_:named": back[name]}) == _dataset(given_)
+    renamed = {f"_:m{order[0]}" if graph == "_:n0" else graph: _renamed(each, order) for graph, each in given_.items()}
+    assert skolemized(stable_together(renamed), "http://kg/") == found

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drumlin.api.http.header_lists import elements, parameters
 from drumlin.api.http.negotiation import ContextChoice, ContextStyle, Reply, choose, rdf_syntax
 from drumlin.kg.rdf.syntax import JSONLD, NQUADS, NTRIPLES, TRIG, TURTLE, Syntax
 
@@ -90,3 +95,28 @@ def test_a_write_may_prefer_both() -> None:
     reply = Reply.of("return=representation, context=inline", None, TURTLE)
 
     assert (reply.wish, reply.syntax, reply.context.form) == ("representation", JSONLD, ContextStyle.inline)
+
+
+@pytest.mark.parametrize(
+    ("header", "parts"),
+    [
+        ("a, b ,,c", ["a", "b", "c"]),
+        ('a;x="b, c;d", e', ['a;x="b, c;d"', "e"]),
+        (r'"a\",b", c', [r'"a\",b"', "c"]),
+        ('"open, b', ['"open, b']),
+        ("", []),
+    ],
+)
+def test_a_list_is_parted_outside_of_quotes_only(header: str, parts: list[str]) -> None:
+    """A comma within quotes is a part of its element, one behind a backslash too; a quote that never closes ends with the header."""
+    assert elements(header) == parts
+    assert [parameters(each)[0] for each in parts[:1]] == [each.partition(";")[0] for each in parts[:1]]
+
+
+@given(header=st.text('a,;"\\ =', max_size=200))
+def test_any_header_is_parted(header: str) -> None:
+    """Nothing but blanks and the signs between is lost, and no element is empty."""
+    found = elements(header)
+
+    assert all(found)
+    assert re.sub("[ ,]", "", "".join(found)) == re.sub("[ ,]", "", header)

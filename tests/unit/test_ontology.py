@@ -134,6 +134,15 @@ def test_every_term_is_annotated(name: str) -> None:
     assert list(ONTOLOGY.objects(term, RDFS.isDefinedBy)) == [rdflib.URIRef(NS)]
 
 
+def test_the_lists_are_skos_as_browsers_of_it_read_them() -> None:
+    """Each concept has its label as the preferred one, and each list names all of its concepts as top concepts."""
+    for name in CONCEPTS:
+        assert list(ONTOLOGY.objects(NS[name], SKOS.prefLabel)) == list(ONTOLOGY.objects(NS[name], RDFS.label)), name
+    for name in declared(SKOS.ConceptScheme):
+        tops = set(ONTOLOGY.objects(NS[name], SKOS.hasTopConcept))
+        assert tops == set(ONTOLOGY.subjects(SKOS.inScheme, NS[name])), name
+
+
 @pytest.mark.parametrize("name", sorted(PROPERTIES))
 def test_every_property_tells_where_it_is_used_without_inferring_types(name: str) -> None:
     """Hints for people stand in schema:domainIncludes and rangeIncludes; rdfs:domain and range would infer."""

@@ -255,6 +255,12 @@ def test_a_binding_is_shown_by_its_type() -> None:
     time = {"type": "literal", "value": "2026-11-29T00:00:00Z", "datatype": "http://www.w3.org/2001/XMLSchema#dateTime"}
     assert shown_binding(time, IRIS).text == "2026-11-29 00:00:00Z"
     assert shown_binding({"type": "literal", "value": "javascript:x"}, IRIS) == ShownValue("javascript:x")
+    uri = {"type": "uri", "value": "urn:a"}
+    triple = {
+        "type": "triple",
+        "value": {"subject": uri, "predicate": uri, "object": {"type": "literal", "value": "x"}},
+    }
+    assert shown_binding(triple, IRIS).text == "<<( urn:a urn:a x )>>"
     assert shown_binding(None, IRIS).text == ""
 
 

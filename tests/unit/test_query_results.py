@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from drumlin.api.http.entity_selection import MAX_ENTITIES, EntitySelection, selected
 from drumlin.api.routes import queries
+from drumlin.kg.client.rows import Rows
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidInput, TooLarge
 from drumlin.kg.model.iris import Iris
@@ -25,6 +26,17 @@ from drumlin.queries.catalogue import QueryCatalogue
 HEAD = b'{"head":{"vars":["entity","n"]},"results":{"bindings":['
 ROW = '{{"entity":{{"type":"uri","value":"https://kg.example/id/domain/{}"}},"n":{{"type":"literal","value":"{}","datatype":"http://www.w3.org/2001/XMLSchema#integer"}}}}'
 ENDLESS = 1 << 40
+
+
+def test_a_client_gets_a_triple_term_as_a_tuple() -> None:
+    """Its values are Python's, terms within it too."""
+    uri = {"type": "uri", "value": "urn:a"}
+    one = {"type": "literal", "value": "1", "datatype": "http://www.w3.org/2001/XMLSchema#integer"}
+    inner = {"type": "triple", "value": {"subject": uri, "predicate": uri, "object": one}}
+    outer = {"type": "triple", "value": {"subject": uri, "predicate": uri, "object": inner}}
+    body = {"head": {"vars": ["t"]}, "results": {"bindings": [{"t": outer}]}}
+
+    assert Rows.from_json(body) == [{"t": ("urn:a", "urn:a", ("urn:a", "urn:a", 1))}]
 
 
 class _Chunks(Iterator[bytes]):

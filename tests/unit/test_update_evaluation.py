@@ -293,3 +293,55 @@ def test_too_many_operations_are_refused() -> None:
     """A request has at most so many operations."""
     with pytest.raises(QueryRejected):
         forms.operations("CLEAR ALL;" * (forms.MAX_OPERATIONS + 1))
+
+
+# -- triple terms and labels ----------------------------------------------------------------------------------------------
+
+_REIFIES = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#reifies>"
+_SAID = "<http://e/a> <http://e/p> <http://e/b>"
+
+
+@pytest.mark.parametrize(
+    ("template", "lines"),
+    [
+        ("?s :q <<( ?s ?p ?o )>>", {f"<http://e/a> <http://e/q> <<( {_SAID} )>> ."}),
+        ("<< ?s ?p ?o ~ :r >>", {f"<http://e/r> {_REIFIES} <<( {_SAID} )>> ."}),
+        ("<< ?s ?p ?o >> :q 1", {f"_: {_REIFIES} <<( {_SAID} )>> .", '_: <http://e/q> "1"^^<http://www.w3.org/2001/XMLSchema#integer> .'}),
+        ("?s ?p ?o ~ :r {| a :T |}", {f"{_SAID} .", f"<http://e/r> {_REIFIES} <<( {_SAID} )>> .", "<http://e/r> <http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <http://e/T> ."}),
+        (":s :q <<( :s :p <<( ?s ?p ?o )>> )>>", {f"<http://e/s> <http://e/q> <<( <http://e/s> <http://e/p> <<( {_SAID} )>> )>> ."}),
+        (":s :q <<( ?none ?p ?o )>>", set()),
+    ],
+)  # fmt: skip
+def test_templates_make_the_triple_terms_of_sparql_1_2(template: str, lines: set[str]) -> None:
+    """Terms, reifiers and annotations mean what SPARQL 1.2 says; what is no triple is left out. The writer refuses what has them."""
+    text = f"PREFIX : <http://e/> INSERT {{ {template} }} WHERE {{ ?s ?p ?o }}"
+
+    assert after(text, f"{_SAID} .").get(SCOPE.default, frozenset()) == lines
+
+
+def test_an_update_without_solutions_may_have_triple_terms() -> None:
+    """Nothing is made of a template, so nothing is refused."""
+    text = "PREFIX : <http://e/> DELETE { ?s :p ?o } INSERT { << ?s :p ?o >> :q 1 } WHERE { ?s :none ?o }"
+
+    assert after(text, f"{_SAID} .") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("INSERT DATA { _:a :p 1 } ; INSERT DATA { _:a :p 2 }", True),
+        ("INSERT DATA { _:a :p 1 } ; INSERT DATA { _:b :p 2 . _:b :q 3 }", False),
+        ("DELETE { ?s :p 1 } WHERE { ?s :p _:a } ; DELETE { ?s :q 1 } WHERE { ?s :q _:a }", True),
+        ("INSERT DATA { _:a :p 1 } ; DELETE { ?s :q 1 } WHERE { ?s :q _:a }", False),
+        ("INSERT { _:a :p ?s } WHERE { ?s :p 1 } ; INSERT { _:a :p ?s } WHERE { ?s :p 2 }", False),
+    ],
+)
+def test_a_label_belongs_to_one_operation(text: str, shared: bool) -> None:
+    """Two INSERT DATA, or two WHERE, cannot share one; the message says where (SPARQL 1.1 Query §19.6)."""
+    text = f"PREFIX : <http://e/>\n{text}"
+    if not shared:
+        assert len(parse(text, BASE)) == 2
+        return
+    with pytest.raises(QueryRejected, match="the label _:a belongs to an earlier operation") as refused:
+        parse(text, BASE)
+    assert refused.value.detail["line"] == 2
