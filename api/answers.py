@@ -100,6 +100,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /metrics": Answers({200: (TEXT,)}),
     "GET /ns": Answers({200: (HTML, *RDF), 304: ()}, (406,)),
     "GET /ns/{part}": Answers({200: (*RDF, HTML), 303: (), 304: ()}, (404, 406)),
+    "GET /peers": _json(),
     "GET /profiles": _json(),
     "GET /profiles/{name}": Answers({200: (NTRIPLES,)}, (404, 406, 500, 504)),
     "GET /profiles/{name}/rules": Answers({200: RDF, 304: ()}, (404, 406)),

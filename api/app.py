@@ -45,6 +45,7 @@ from drumlin.api.routes import (
     ontology,
     operations,
     pages,
+    peers,
     queries,
     resolve,
     search,
@@ -82,6 +83,7 @@ _STRICT = (
     graph,
     logs,
     agents_mcp,
+    peers,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 

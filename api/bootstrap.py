@@ -27,11 +27,14 @@ from drumlin.exporters.kubectl.files import Files
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
 from drumlin.exporters.observed_calls import ObservedCalls
 from drumlin.exporters.own_metrics import OwnMetrics
+from drumlin.exporters.peers.follower import PeerFollower
+from drumlin.exporters.peers.position import PositionFile
 from drumlin.exporters.pipeline.hosting_domain import ensure
 from drumlin.exporters.pipeline.pipeline import Pipeline
 from drumlin.exporters.protocol import Source
 from drumlin.exporters.retention import Retention
 from drumlin.exporters.snapshot_expiry import SnapshotExpiry
+from drumlin.kg.client import Client
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable
 from drumlin.kg.events.feed import ChangeFeed
@@ -120,6 +123,7 @@ class Services:
     legacy_store: EmbeddedStore | None = field(default=None)
     snapshot_expiry: SnapshotExpiry | None = field(default=None)
     backfills: tuple[Backfill, ...] = field(default=())
+    peers: tuple[PeerFollower, ...] = field(default=())
     files: Files | None = field(default=None)
     audit: AccessLog | None = field(default=None)
 
@@ -129,15 +133,15 @@ class Services:
             self.files.stop(timeout=None)  # not in the middle of a file
         self.feed.stop()
         self.agent_watch.stop()
-        for backfill in self.backfills:
-            backfill.stop()
+        for job in (*self.backfills, *self.peers):
+            job.stop()
         for each in self.exporting:
             each.stop()
         if self.retention:
             self.retention.stop()
-        for job in (self.own_metrics, self.observed_calls, self.snapshot_expiry):
-            if job:
-                job.stop()
+        for other in (self.own_metrics, self.observed_calls, self.snapshot_expiry):
+            if other:
+                other.stop()
         if self.legacy_store:
             self.legacy_store.close()
         self.bulkheads.close()
@@ -206,7 +210,7 @@ def access_log(settings: Settings, store: Store) -> AccessLog | None:
 
 def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[str, Source] | None = None) -> Services:
     """Open the store, ensure the hosting graphs and start exporting from ``source``, or from several by the names of clusters."""
-    iris = Iris(settings.base)
+    iris = Iris(settings.base, (each.base for each in settings.peer if each.base))
     store = open_store(settings, directory)
     catalogue = TemplateCatalogue.shipped(frozenset(settings.exporters))
     datasources = configured(settings, iris)
@@ -266,6 +270,7 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         agents=agents,
         agent_watch=AgentWatch(agents, partial(_leads, exporting)),
         backfills=tuple(_backfills(settings, store, datasources, exporting)),
+        peers=tuple(_peers(settings, store, iris, parsers)),
         audit=access_log(settings, store),
         visibility=_visibility(settings, store, iris),
     )
@@ -374,9 +379,21 @@ def _backfills(
         yield Backfill(each, store, store.archive, settings.of_cluster(each.cluster), iris, datasources, now)
 
 
+def _peers(
+    settings: Settings, store: EmbeddedStore | RemoteStore, iris: Iris, parsers: Parsers
+) -> Iterator[PeerFollower]:
+    """Yield what follows each peer; how far that has come is kept beside the store, when that is here."""
+    for each in settings.peer:
+        path = store.files / "peers" / f"{each.name}.json" if isinstance(store, EmbeddedStore) else None
+        client = Client(str(each.url), token_file=each.token, timeout=30.0, retries=0)
+        clusters = settings.clusters.keys() | {settings.cluster}
+        position, limit = PositionFile(path), settings.document_bytes
+        yield PeerFollower(each, client, store, iris, clusters, position, parsers, max_bytes=limit)
+
+
 def _start_jobs(parts: Services) -> None:
-    """Begin what writes by itself: exporters, backfills, retention, the search for pods' own metrics and for calls."""
-    for each in (*parts.exporting, *parts.backfills):
+    """Begin what writes by itself: exporters, backfills, peers, retention, the search for pods' own metrics and for calls."""
+    for each in (*parts.exporting, *parts.backfills, *parts.peers):
         each.start()
     parts.agents.recall()
     parts.agent_watch.start()

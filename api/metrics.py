@@ -1,4 +1,7 @@
-"""What ``/metrics`` reports: requests, the store, exporters. Owner of prometheus_client, with ``store_metrics`` and ``export_metrics``."""
+"""What ``/metrics`` reports: requests, the store, exporters, peers.
+
+Owner of prometheus_client, with ``store_metrics``, ``export_metrics`` and ``peer_metrics``.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from prometheus_client.registry import Collector
 from drumlin.api.bootstrap import Services
 from drumlin.api.export_metrics import BackfillMetrics, ExportMetrics
 from drumlin.api.http.bulkheads import Bulkheads
+from drumlin.api.peer_metrics import PeerMetrics
 from drumlin.api.store_metrics import StoreMetrics
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.query_workers.request import QueryOutcome
@@ -61,6 +65,8 @@ class Metrics:
             StoreMetrics(parts.store, self.registry)
             self.registry.register(BackfillMetrics(parts.backfills, parts.store.archive))
         self.registry.register(_State(parts))
+        if parts.peers:
+            self.registry.register(PeerMetrics(parts.peers))
         if parts.exporting:
             self.registry.register(ExportMetrics(parts.exporting))
 

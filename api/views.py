@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from threading import Event
 
 import structlog
@@ -51,6 +52,9 @@ class _Opened:
     used: float = 0.0
 
 
+_Key = tuple[frozenset[str], bool]  # domains, and whether a peer asks: it gets nothing that came from peers
+
+
 class DomainViews:
     """The views of a service: ``whole``, and those of the sets of domains that were asked for lately. For one event loop.
 
@@ -61,16 +65,16 @@ class DomainViews:
         self.whole = View(parts, metrics)
         self._parts, self._metrics = parts, metrics
         self.most = parts.settings.domain_views
-        self._open: dict[frozenset[str], _Opened] = {}
-        self._opening: dict[frozenset[str], asyncio.Lock] = {}
+        self._open: dict[_Key, _Opened] = {}
+        self._opening: dict[_Key, asyncio.Lock] = {}
         self._asks = not isinstance(parts.store, EmbeddedStore)  # to look whether something has changed takes a request
         self._woken, self._ending = Event(), Event()
         self._thread: ServiceThread | None = None
 
     @asynccontextmanager
-    async def lent(self, domains: frozenset[str]) -> AsyncIterator[View]:
+    async def lent(self, domains: frozenset[str], *, to_peer: bool = False) -> AsyncIterator[View]:
         """Give the view of domains for one request, brought up to the store; raises ``Busy`` and what opening one raises."""
-        opened = await self._opened(domains)
+        opened = await self._opened((domains, to_peer))
         try:
             if self._asks or not opened.store.is_current:
                 await run_in_threadpool(opened.store.bring_up)
@@ -78,29 +82,30 @@ class DomainViews:
         finally:
             opened.users -= 1
 
-    async def _opened(self, domains: frozenset[str]) -> _Opened:
-        async with self._opening.setdefault(domains, asyncio.Lock()):
-            opened = self._open.get(domains)
+    async def _opened(self, key: _Key) -> _Opened:
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            opened = self._open.get(key)
             if opened is None:
                 await self._make_room()
-                opened = self._open[domains] = await run_in_threadpool(self._make, domains)
+                opened = self._open[key] = await run_in_threadpool(self._make, key)
             opened.users += 1
             opened.used = time.monotonic()
             return opened
 
     async def _make_room(self) -> None:
         while len(self._open) >= self.most:
-            resting = [(each.used, domains) for domains, each in self._open.items() if not each.users]
+            resting = [(each.used, key) for key, each in self._open.items() if not each.users]
             if not resting:
                 raise Busy(
                     f"{self.most} sets of domains are in use, which are the most that are kept open",
                     hint="ask again in a moment; an operator raises domain_views",
                 )
-            await run_in_threadpool(close_limited, self._open.pop(min(resting)[1]).view.parts)
+            await run_in_threadpool(close_limited, self._open.pop(min(resting, key=itemgetter(0))[1]).view.parts)
 
-    def _make(self, domains: frozenset[str]) -> _Opened:
+    def _make(self, key: _Key) -> _Opened:
         self._begin_to_follow()
-        store = self._parts.visibility.open(domains)
+        domains, to_peer = key
+        store = self._parts.visibility.open(domains, to_peer=to_peer)
         try:
             return _Opened(View(limited(self._parts, store), self._metrics), store)
         except BaseException:

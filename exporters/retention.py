@@ -8,7 +8,7 @@ The only writes that make the graph forget. A tombstone that was written over me
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
@@ -20,7 +20,7 @@ from drumlin.exporters.pipeline.sink import Sink, batched
 from drumlin.kg.config.settings import RetentionSettings
 from drumlin.kg.observed_time import ObservedTime
 from drumlin.kg.rdf.jsonld import NAMESPACE
-from drumlin.kg.store.preconditions import apply_allowed
+from drumlin.kg.store.preconditions import PEERS, apply_allowed
 from drumlin.kg.store.protocol import GraphWrite
 from drumlin.kg.store.run_archive import ArchivedRun, RunArchive
 
@@ -58,10 +58,9 @@ def purge(sink: Sink, retention: RetentionSettings, cutoff: Cutoff, archive: Run
     """Remove the tombstones of all owners whose retention is over, a day's worth; return how many. Their runs go to the archive."""
     if not _over(sink, retention, cutoff):
         return 0
-    entries = {
-        each.graph: each for each in sink.entries()
-    }  # before the second look: what changes after it has another digest
-    due = [entries[graph] for graph in _over(sink, retention, cutoff) if graph in entries]
+    # Before the second look: what changes after it has another digest. A peer's are removed when the peer removes them.
+    entries = {each.graph: each for each in sink.entries() if not each.owner.startswith(PEERS)}
+    due = [entries[graph] for graph in _over(sink, retention, cutoff, entries)]
     writes = [GraphWrite(each.graph, None, each.owner, expected=each.digest) for each in due]
     removed = 0
     if archive:  # all before the first is removed: a pod's tombstone names the Job, and that one's the CronJob
@@ -96,14 +95,14 @@ def _archived(sink: Sink, graphs: Sequence[str]) -> Iterator[ArchivedRun]:
         )
 
 
-def _over(sink: Sink, retention: RetentionSettings, cutoff: Cutoff) -> list[str]:
-    """Return the tombstones to remove now: those whose retention ended first, and within a day after."""
+def _over(sink: Sink, retention: RetentionSettings, cutoff: Cutoff, among: Container[str] | None = None) -> list[str]:
+    """Return the tombstones, ``among`` some, to remove now: those whose retention ended first, and within a day after."""
     cutoffs = {days: cutoff(timedelta(days=days)) for days in {retention.days, *retention.classes.values()}}
     ends: dict[str, datetime] = {}
     for row in sink.look_up(_OVER.replace("{before}", text(max(cutoffs.values())))):
         days = retention.classes.get(row.get("former", "").removeprefix(NAMESPACE), retention.days)
         at = datetime.fromisoformat(row["at"]).astimezone(UTC)
-        if at < cutoffs[days]:
+        if at < cutoffs[days] and (among is None or row["entity"] in among):
             ends[row["entity"]] = at + timedelta(days=days)
     return [entity for entity, end in ends.items() if end <= min(ends.values()) + AT_ONCE]
 

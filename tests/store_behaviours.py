@@ -142,6 +142,23 @@ def another_owner_is_refused(store: Store) -> None:
     assert store.read(B) is None
 
 
+def what_a_peer_gave_yields_to_a_source(store: Store) -> None:
+    """A source takes over a graph that came from a peer, also one that says the same; users, other peers and removals do not."""
+    store.apply([write(A, 1, owner="peer:bob"), write(B, 1, owner="peer:bob")])
+    for other in (write(A, 2), write(A, 2, owner="peer:carol"), remove(A, owner="kubernetes:prod")):
+        with pytest.raises(GraphOwned):
+            store.apply([other])
+    same, changed = store.apply([write(A, 1, owner="kubernetes:prod"), write(B, 2, owner="kubernetes:prod")])
+    assert (same.outcome, changed.outcome) == ("replaced", "replaced")
+    assert {each.graph: each.owner for each in store.entries()} == dict.fromkeys((A, B), "kubernetes:prod")
+    assert values(store, "SELECT ?v { ?s ?p ?v }") == ["1", "2"]
+    assert [each.owner for each in store.log(1)] == ["kubernetes:prod"] * 2
+    (again,) = store.apply([write(A, 1, owner="kubernetes:prod")])
+    assert again.outcome == "unchanged"
+    with pytest.raises(GraphOwned):
+        store.apply([write(A, 1, owner="peer:bob")])
+
+
 def a_precondition_that_does_not_hold_refuses_all(store: Store) -> None:
     """One failed expectation undoes the whole write and tells the digest there is."""
     (first,) = store.apply([write(A, 1)])
@@ -511,6 +528,7 @@ BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     a_statement_in_two_graphs_outlives_one,
     an_empty_graph_exists,
     another_owner_is_refused,
+    what_a_peer_gave_yields_to_a_source,
     a_precondition_that_does_not_hold_refuses_all,
     each_refused_write_of_a_batch_is_reported,
     the_same_graph_twice_is_a_mistake,

@@ -102,6 +102,8 @@ ROUTES: Mapping[str, Rule] = {
     "GET /.well-known/void": _READ,
     "GET /search": _READ,
     "GET /events": _READ,
+    "GET /peers": _READ_WHOLE,
+    "GET /peers.html": _READ_WHOLE,
     "GET /export": _READ,
     "GET /sparql": _READ,
     "POST /sparql": _READ,

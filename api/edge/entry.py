@@ -17,6 +17,7 @@ import msgspec
 from starlette.middleware.cors import CORSMiddleware
 
 from drumlin.api.access.authentication import LOOK
+from drumlin.api.access.callers import Role
 from drumlin.api.bootstrap import Services
 from drumlin.api.edge.access_guard import AccessGuard
 from drumlin.api.edge.exchange import Exchange
@@ -38,7 +39,7 @@ from drumlin.kg.errors import DrumlinError, StoreUnavailable, Unauthenticated
 from drumlin.kg.threads import call_safely
 
 EXPOSED = ("ETag", "Link", "Location", "X-Request-Id", "X-Drumlin-Generation", "X-Drumlin-Owner", "X-Drumlin-Graphs",
-           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id", "WWW-Authenticate")  # fmt: skip
+           "X-Drumlin-Left-Out", "X-Drumlin-Last-Event-Id", "X-Drumlin-History", "WWW-Authenticate")  # fmt: skip
 """Headers that scripts of other origins may read."""
 _REFUSED = "refused"
 _WEBSOCKET_REFUSED = 1008
@@ -225,11 +226,11 @@ class EdgeApplication:
             await closed(scope, receive, send)
             return
         domains = exchange.caller.domains if exchange.caller else None
-        if domains is None:
+        if exchange.caller is None or domains is None:
             await self._reply(exchange, self._views.whole, receive, send)
             return
         try:
-            async with self._views.lent(domains) as view:
+            async with self._views.lent(domains, to_peer=exchange.caller.role is Role.peer) as view:
                 await self._reply(exchange, view, receive, send)
         except DrumlinError as error:  # there is no view to answer from
             if exchange.status:

@@ -47,7 +47,7 @@ class SubgraphEndpoint:
         context = ContextChoice.of(None, text_of(sent, b"prefer"))
         known = text_of(sent, b"if-none-match")
         wanted = subgraph.Wish(None, text_of(sent, b"accept"), known, _ALONE, None, context)
-        name = parts.iris.root + subgraph.without_suffix(id)
+        name = parts.iris.full(subgraph.without_suffix(id))
         if foreign or not can_run_inline(parts.store, name, 0):
             return await run_in_threadpool(subgraph.represent, parts, id, wanted)
         found = subgraph.find(parts, id, wanted)

@@ -20,7 +20,7 @@ def owner_of(service: Services, scope: Scope) -> str:
     """Return the owner that a request (ASGI) writes as: what its caller is bound to, else what its header names, else ``user``.
 
     Raises ``Forbidden`` when the header names what the caller may not write as, ``InvalidInput`` for several or an invalid one,
-    ``Conflict`` for a source that this service runs and for its own graphs'.
+    ``Conflict`` for a source that this service runs, a peer that it follows, and for its own graphs'.
     """
     caller: Caller = scope["caller"]
     named = [value for name, value in scope["headers"] if name == _HEADER]
@@ -31,7 +31,8 @@ def owner_of(service: Services, scope: Scope) -> str:
             hint=f"leave {HEADER} out; an operator binds an exporter: drumlin token create NAME --role exporter --source OWNER",
             detail={"identity": caller.name, "role": caller.role.value, "needs": ["exporter", "admin"]},
         )
-    if owner == OWNER or any(each.source.name == owner for each in service.exporting):
+    own = {OWNER, *(each.source.name for each in service.exporting), *(each.settings.owner for each in service.peers)}
+    if owner in own:
         raise Conflict(
             f"this service itself writes as {owner}",
             hint=f"name another owner in {HEADER}, or none to write as {caller.default_owner}",

@@ -21,6 +21,7 @@ _PAGES: Mapping[str, frozenset[str] | None] = {
     "/datasources": frozenset({"name", "probe"}),
     "/forecasts": frozenset({"entity", "metric"}),
     "/alerts": frozenset({"entity"}),
+    "/peers": frozenset(),
     "/compare": frozenset({"entity", "from", "to"}),
 }
 """The parameters with which there is a page, None for all; with others there is only data."""

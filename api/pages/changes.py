@@ -137,7 +137,7 @@ def _view(service: Services, event: Event, *, quads: bool) -> ChangeView:
     return ChangeView(
         what=shown_iri(event.entry.graph, service.iris),
         short=told["subject"],
-        comparable=event.entry.graph.startswith(service.iris.root),
+        comparable=service.iris.knows(event.entry.graph),
         outcome=told["type"].rpartition(".")[2],
         at=moment(event.entry.at),
         owner=data["owner"],

@@ -30,7 +30,7 @@ class ShownValue(NamedTuple):
 
 def shown_iri(iri: str, iris: Iris) -> ShownValue:
     """Show an IRI: an entity by its name, a term by its own, anything else as it is."""
-    if iri.startswith(iris.root):
+    if iris.knows(iri):
         try:
             short = iris.short(iris.entity(iri))
         except InvalidIdentifier:
@@ -102,7 +102,7 @@ def is_number(binding: Mapping[str, Any] | None) -> bool:
 def entities_in(value: Any, iris: Iris) -> Iterator[str]:
     """Yield the IRIs of entities that a value of a document names, wherever they stand in it."""
     if isinstance(value, str):
-        if value.startswith(iris.root):
+        if iris.knows(value):
             yield value
     elif isinstance(value, Mapping):
         for key, each in value.items():

@@ -26,6 +26,7 @@ from drumlin.api.http.negotiation import choose
 from drumlin.api.http.streaming import BodyStream
 from drumlin.kg.errors import EventsGone, Throttled
 from drumlin.kg.events.feed import ChangeFeed, Event, EventFilter, Position
+from drumlin.kg.store.embedded.store import EmbeddedStore
 
 router = APIRouter(tags=["events"])
 Service = Annotated[Services, Depends(parts)]
@@ -89,7 +90,8 @@ async def events(
     """Stream every committed change in order, each once: from now on, or after the event that is named.
 
     With ``Accept: application/cloudevents-batch+json`` the answer is an array of the next events, empty when none came within ``wait``;
-    ``X-Drumlin-Last-Event-Id`` is what to name next. 410 when the log does not reach the event named, 429 when there are too many
+    ``X-Drumlin-Last-Event-Id`` is what to name next, ``X-Drumlin-Generation`` the newest generation, and ``X-Drumlin-History`` changes
+    when ids begin anew: the store was restored, or replaced. 410 when the log does not reach the event named, 429 when there are too many
     subscribers. ``deleted`` is reported as long as the tombstone is what the graph is now, else ``replaced``.
     """
     feed = service.feed
@@ -108,7 +110,13 @@ async def events(
         return Response(status_code=499)  # which nobody reads: its place is free for another
     reached, found = batch
     content = b"[" + b",".join(chosen.form(each) for each in found) + b"]"
-    headers = {"X-Drumlin-Last-Event-Id": str(reached), "Cache-Control": "no-store"}
+    headers = {
+        "X-Drumlin-Last-Event-Id": str(reached),
+        "X-Drumlin-Generation": str(feed.newest),
+        "Cache-Control": "no-store",
+    }
+    if isinstance(service.store, EmbeddedStore):
+        headers["X-Drumlin-History"] = service.store.id
     return Response(content, media_type=media_type, headers=headers)
 
 

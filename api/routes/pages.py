@@ -29,6 +29,7 @@ from drumlin.api.pages.rendering import render
 from drumlin.api.routes import alerts as alert_routes
 from drumlin.api.routes import datasources as datasource_routes
 from drumlin.api.routes import forecasts as forecast_routes
+from drumlin.api.routes import peers as peer_routes
 from drumlin.api.routes import search as search_routes
 from drumlin.api.routes.compare import Begin, End
 from drumlin.api.routes.events import wanted
@@ -210,6 +211,13 @@ def datasources(
     """Show what a look at each datasource found."""
     items = datasource_routes.list_datasources(service, name, probe)["items"]
     return render(request, "datasources.html", fragment=fragment, items=items, name=name, iris=service.iris)
+
+
+@router.get("/peers.html")
+def peers(request: Request, service: Service, fragment: Fragment = None) -> Response:
+    """Show the services that are followed, and how far each is."""
+    items = peer_routes.list_peers(service)["items"]
+    return render(request, "peers.html", fragment=fragment, items=items)
 
 
 @telemetry_router.get("/alerts.html")

@@ -294,10 +294,10 @@ def _known(service: Services, id: str, context: ContextChoice, generation: int |
 
 @lru_cache(64)
 def _usual_links(base: str, media_type: str, context: ContextStyle, *, alternates: bool) -> str:
-    """Return the links of every representation in one media type; NUL stands for the entity's short id."""
+    """Return the links of every representation in one media type; NUL stands for the entity's short id, SOH for its IRI."""
     others = [each for each in rdf.SYNTAXES if each.media_type != media_type] if alternates else []
     links = [
-        f'<{base}/id/\0>; rel="describes"',
+        '<\1>; rel="describes"',
         *(f'<{base}/doc/\0{each.suffix}>; rel="alternate"; type="{each.media_type}"' for each in others),
     ]
     if media_type == "application/json" and context is ContextStyle.link:
@@ -313,9 +313,11 @@ def _links(service: Services, subgraph: EntityGraph, media_type: str, context: C
     """
     short = service.iris.short(subgraph.iri)
     named = media_type in JSON_OFFERED and "json" in (accept or "").lower()
-    links = _usual_links(service.iris.base, media_type, context, alternates=not named).replace("\0", short)
-    if not short.startswith("notes/") and service.subgraphs.has_notes(subgraph.iri):
-        links += f', <{service.settings.base}/doc/notes/{short}>; rel="{jsonld.NAMESPACE}notes"'
+    links = _usual_links(service.iris.base, media_type, context, alternates=not named)
+    links = links.replace("\0", short).replace("\1", subgraph.iri)
+    if service.iris.noted(subgraph.iri) is None and service.subgraphs.has_notes(subgraph.iri):
+        notes = service.iris.short(service.iris.notes(subgraph.iri))
+        links += f', <{service.settings.base}/doc/{notes}>; rel="{jsonld.NAMESPACE}notes"'
     return links
 
 

@@ -36,6 +36,14 @@ def _metrics() -> Call[str]:
     return Call("GET", "/metrics", _text)
 
 
+def _peers() -> Call[list[dict[str, Any]]]:
+    """List the services that are followed: how far each is, what was refused, the last ``error``.
+
+    Raises ``Forbidden`` for callers that are limited to domains.
+    """
+    return Call("GET", "/peers", lambda response: list(_json(response)["items"]))
+
+
 def _check() -> Call[dict[str, Any]]:
     """Hold quads, records, log and links of the store against each other: ``whole``, and what is not; raises as ``backup`` does."""
     return Call("GET", "/admin/check", _json, seconds=_LONG)
@@ -101,6 +109,7 @@ class Operating:
     """Operations for operators and RDF tools."""
 
     metrics_text = operation(_metrics)
+    peers = operation(_peers)
     backup = operation(calls.backup)
     check = operation(_check)
     audit = operation(_audit)

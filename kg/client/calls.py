@@ -301,6 +301,33 @@ def changes(since: str | None, filters: Mapping[str, Any]) -> Call[None]:
     return Call("GET", "/events", _nothing, params=_given(filters), headers=headers, seconds=SILENCE_SECONDS)
 
 
+class ChangeBatch(NamedTuple):
+    """Some changes in order, as CloudEvents. ``last`` is what to go on after, ``newest`` the service's newest generation.
+
+    ``history`` is another one when ids have begun anew at the service; None where it does not say.
+    """
+
+    last: str
+    newest: int
+    history: str | None
+    events: list[dict[str, Any]]
+
+
+def next_changes(since: str | None = None, *, wait: float = 0.0) -> Call[ChangeBatch]:
+    """Return the next changes, 1,000 at most: after the event ``since``, or from now on; ``wait`` is how long for a first one, in seconds.
+
+    Raises ``EventsGone`` when the log does not reach so far, ``InvalidInput`` when ``since`` is no event's.
+    """
+    headers = {"Accept": "application/cloudevents-batch+json", **({} if since is None else {"Last-Event-ID": since})}
+    return Call("GET", "/events", _batch, params={"wait": wait}, headers=headers, seconds=SILENCE_SECONDS)
+
+
+def _batch(response: httpx.Response) -> ChangeBatch:
+    told = response.headers
+    newest = int(told["X-Drumlin-Generation"])
+    return ChangeBatch(told["X-Drumlin-Last-Event-Id"], newest, told.get("X-Drumlin-History"), _json(response))
+
+
 def patch_subgraph(id: str, patch: Mapping[str, Any] | str, if_match: str | None) -> Call[str]:
     """Change a part of one entity's graph: a merge-patch as a mapping, or ground SPARQL Update as text; reads the new ETag."""
     if isinstance(patch, Mapping):

@@ -14,7 +14,7 @@ import msgspec
 
 from drumlin.kg.client import calls
 from drumlin.kg.client.calls import Call
-from drumlin.kg.client.endpoint import iterated
+from drumlin.kg.client.endpoint import iterated, operation
 from drumlin.kg.client.entities import GraphSummary
 from drumlin.kg.client.transport import ClientTransport, backoff, pause_before
 from drumlin.kg.errors import DrumlinError, SourceUnavailable, StoreUnavailable, Throttled
@@ -92,6 +92,8 @@ class EventsOperations:
     """Operations whose answers come piece by piece."""
 
     _carrier: ClientTransport
+
+    next_changes = operation(calls.next_changes)
 
     @iterated
     async def changes(

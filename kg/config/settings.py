@@ -25,6 +25,7 @@ from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
 from drumlin.kg.config.depends_on import DependsOnSettings
 from drumlin.kg.config.explaining import explained, meant, model_in, place
 from drumlin.kg.config.issuers import IssuerSettings, TokenReviewSettings
+from drumlin.kg.config.peers import PeerSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
 from drumlin.kg.model.iris import RESERVED, Iris, is_plain_segment
@@ -320,6 +321,9 @@ class Settings(BaseSettings):
         None,
         description="Cluster whose service accounts' tokens are accepted, a table `[token_review]` (docs/access.md).",
     )
+    peer: tuple[PeerSettings, ...] = Field(
+        (), description="Other Drumlins whose graphs are taken over, each a `[[peer]]` table (docs/federation.md)."
+    )
     audit_log: Path | None = Field(
         None, description="File of the audit log [`access.jsonl` in the directory of the store]."
     )
@@ -369,6 +373,13 @@ class Settings(BaseSettings):
     def _issuers_differ(cls, found: tuple[IssuerSettings, ...]) -> tuple[IssuerSettings, ...]:
         if len({each.issuer for each in found}) < len(found):
             raise ValueError("an issuer is named twice")
+        return found
+
+    @field_validator("peer")
+    @classmethod
+    def _peers_differ(cls, found: tuple[PeerSettings, ...]) -> tuple[PeerSettings, ...]:
+        if len({each.name for each in found}) < len(found):
+            raise ValueError("two peers have the same name")
         return found
 
     @property

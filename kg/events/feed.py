@@ -276,7 +276,7 @@ class ChangeFeed:
 
     def _event(self, position: Position, entry: LogEntry, known: Known | None) -> Event:
         facets, tombstone = known or (None, None)
-        id = self._iris.short(entry.graph) if entry.graph.startswith(self._iris.root) else entry.graph
+        id = self._iris.short(entry.graph) if self._iris.knows(entry.graph) else entry.graph
         told = [values[0] if values else None for values in facets[: len(_TOLD)]] if facets else ()
         content = msgspec.json.encode(
             _CloudEvent(

@@ -101,8 +101,8 @@ class EntityGraphs:
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(self, id: str, *, allow_gone: bool = False) -> EntityGraph:
         """Return the graph of an id or IRI; raises ``ResourceNotFound``, or ``ResourceGone`` for a tombstone."""
-        iri = id if "://" in id else f"{self._iris.root}{id}"
-        stored = self._store.read(iri) if iri.startswith(self._iris.root) else None
+        iri = self._iris.full(id)
+        stored = self._store.read(iri) if self._iris.knows(iri) else None
         if stored is None:
             self._iris.expand(id)  # what there is has a legal name
             raise ResourceNotFound(
@@ -150,7 +150,7 @@ class EntityGraphs:
 
     def has_notes(self, iri: str) -> bool:
         """Return whether there are live notes on the entity ``iri``, which is known to be one."""
-        if not self._store.may_hold(f"{self._iris.root}notes/"):
+        if not any(self._store.may_hold(f"{root}notes/") for root in self._iris.roots):
             return False
         notes = self._iris.notes(iri)
         return self._store.entry(notes) is not None and self.live_entry(notes) is not None

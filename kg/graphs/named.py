@@ -1,9 +1,8 @@
 """Graphs under any name: what the Graph Store Protocol and SPARQL Update write.
 
-A graph below ``{base}/id/`` is an entity's: it is validated, owned, and deleted into a tombstone (``kg.graphs.entities``). Every other
-one is
-*foreign*: a user's, stored as it comes, blank nodes and all, there even when it is empty, and gone when it is removed. The
-default graph is the foreign graph ``{base}/store/default``; it is read as empty when it is absent.
+A graph below ``{base}/id/``, or that of a peer's base, is an entity's: it is validated, owned, and deleted into a tombstone
+(``kg.graphs.entities``). Every other one is *foreign*: a user's, stored as it comes, blank nodes and all, there even when it is empty,
+and gone when it is removed. The default graph is the foreign graph ``{base}/store/default``; it is read as empty when it is absent.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ class NamedGraphs:
         self.root = f"{iris.base}/store/"
         self._documents = f"{iris.base}/x/"
         self._genid = f"{iris.base}/.well-known/genid/"
-        self.scope = Scope(default=f"{self.root}default", root=iris.root)
+        self.scope = Scope(default=f"{self.root}default", roots=iris.roots)
 
     # -- reading ------------------------------------------------------------------------------------------------------
     def is_entity(self, graph: str) -> bool:
         """Return whether a name stands below ``{base}/id/``."""
-        return graph.startswith(self.scope.root)
+        return graph.startswith(self.scope.roots)
 
     def read(self, graph: str) -> Lines:
         """Return what a graph holds; raises ``ResourceNotFound``, ``ResourceGone`` for a tombstone."""

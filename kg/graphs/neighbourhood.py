@@ -85,7 +85,7 @@ def _outgoing(iris: Iris, graph: StoredGraph, predicates: frozenset[str]) -> Ite
 
 def _entity(iris: Iris, iri: str) -> str | None:
     try:
-        return iris.entity(iri) if iri.startswith(iris.root) else None
+        return iris.entity(iri) if iris.knows(iri) else None
     except InvalidIdentifier:  # a value may be any IRI, also one below the base that names nothing
         return None
 

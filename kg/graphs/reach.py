@@ -172,7 +172,7 @@ class _ReachWalk:
 
     def _is_thing(self, iri: str) -> bool:
         try:
-            return iri.startswith(self._iris.root) and bool(self._iris.parse(iri))
+            return self._iris.knows(iri) and bool(self._iris.parse(iri))
         except InvalidIdentifier:
             return False
 

@@ -148,7 +148,7 @@ class Updates:
             self._store.checkpoint(copy)
             scope = self._graphs.scope
             job = UpdateJob(
-                str(copy), update.text, self._base, scope.default, scope.root,
+                str(copy), update.text, self._base, scope.default, scope.roots,
                 dataset.default_graphs, dataset.named_graphs,
             )  # fmt: skip
             changes = self._run(job, seconds)

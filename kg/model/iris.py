@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
@@ -117,13 +118,15 @@ def _decode(segment: str) -> str:
 
 
 class Iris:
-    """Mints and parses the IRIs of one ``base`` (an http(s) URL without trailing slash, from configuration only)."""
+    """Mints and parses the IRIs of one ``base`` (an http(s) URL without trailing slash, from configuration only).
 
-    def __init__(self, base: str) -> None:
-        if not re.fullmatch(r"https?://[^\s/?#<>\"{}|\\^`@]+(?:/[^\s?#<>\"{}|\\^`]*)?", base):
-            raise InvalidIdentifier(f"base {base!r} is not an http(s) URL without query, fragment and credentials")
-        self.base = base.rstrip("/")
+    Names below the bases of ``others`` are parsed too: those of peers. The short id of such a name is the name itself.
+    """
+
+    def __init__(self, base: str, others: Iterable[str] = ()) -> None:
+        self.base = _checked(base)
         self.root = f"{self.base}/id/"
+        self.roots = (self.root, *(f"{_checked(each)}/id/" for each in others))
         self.context = f"{self.base}{CONTEXT_PATH}"
         """Address of the JSON-LD context, as a service under this base serves it."""
 
@@ -191,14 +194,15 @@ class Iris:
 
     def noted(self, graph: str) -> str | None:
         """Return the entity that a notes graph is about; None for any other graph."""
-        beside = f"{self.root}notes/"
-        return self.root + graph[len(beside) :] if graph.startswith(beside) else None
+        root = next((each for each in self.roots if graph.startswith(f"{each}notes/")), None)
+        return None if root is None else root + graph[len(root) + len("notes/") :]
 
     def _beside(self, entity: str, what: str) -> str:
         parsed = self.parse(entity)
         if parsed.below or parsed.notes:
             raise InvalidIdentifier(f"{entity} is not an entity, so it has no {what} graph")
-        return f"{self.root}{what}/{self.short(entity)}"
+        root, rest = self._split(entity)
+        return f"{root}{what}/{rest}"
 
     # -- what lives below an entity -----------------------------------------------------------------------------------
     @staticmethod
@@ -249,16 +253,33 @@ class Iris:
     # -- reading ------------------------------------------------------------------------------------------------------
     def expand(self, id_or_iri: str) -> str:
         """Return the full IRI for a short id or a full IRI, checked; raises ``InvalidIdentifier``."""
-        iri = id_or_iri if "://" in id_or_iri else f"{self.root}{id_or_iri}"
+        iri = self.full(id_or_iri)
         if not self.is_entity(iri):  # as nearly all are
             self.parse(iri)
         return iri
 
+    def knows(self, iri: str) -> bool:
+        """Return whether an IRI is below this base, or another one that is known."""
+        return iri.startswith(self.roots)
+
     def short(self, iri: str) -> str:
-        """Return the short id of an IRI of this base."""
-        if not iri.startswith(self.root):
+        """Return the short id of an IRI of this base; an IRI of another one that is known is its own."""
+        if iri.startswith(self.root):
+            return iri[len(self.root) :]
+        if self.knows(iri):
+            return iri
+        raise InvalidIdentifier(f"{iri} is not below {self.root}")
+
+    def full(self, id: str) -> str:
+        """Return the IRI of a short id, unchecked."""
+        return id if "://" in id else self.root + id
+
+    def _split(self, iri: str) -> tuple[str, str]:
+        """Return the root that an IRI is below, and what follows; raises ``InvalidIdentifier``."""
+        root = next((each for each in self.roots if iri.startswith(each)), None)
+        if root is None:
             raise InvalidIdentifier(f"{iri} is not below {self.root}")
-        return iri[len(self.root) :]
+        return root, iri[len(root) :]
 
     def parse(self, iri: str) -> Parsed:
         """Take an IRI apart; the inverse of the minting methods. Raises ``InvalidIdentifier``."""
@@ -266,7 +287,7 @@ class Iris:
 
     def read(self, iri: str) -> Parsed:
         """Take an IRI apart as ``parse`` does, without looking whether it was asked for lately."""
-        segments = self.short(iri).split("/")
+        segments = self._split(iri)[1].split("/")
         notes = segments[0] in _BESIDE
         if notes:
             segments = segments[1:]
@@ -306,7 +327,8 @@ class Iris:
         """Return the IRI of the entity that ``iri`` is or lies below: the name of the graph it belongs to."""
         parsed = self.parse(iri)
         depth = 4 if isinstance(parsed.name, ObjectName) else 2
-        return self.root + "/".join(self.short(iri).split("/")[: depth + parsed.notes])
+        root, rest = self._split(iri)
+        return root + "/".join(rest.split("/")[: depth + parsed.notes])
 
     @staticmethod
     def _id(iri: str, segments: list[str]) -> str:
@@ -321,6 +343,12 @@ class Iris:
         if below and not any(part.fullmatch("/".join(below)) for part in _BELOW):
             raise InvalidIdentifier(f"{'/'.join(below)!r} is not a part of an entity")
         return Parsed(name, tuple(_decode(segment) for segment in below), notes)
+
+
+def _checked(base: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/?#<>\"{}|\\^`@]+(?:/[^\s?#<>\"{}|\\^`]*)?", base):
+        raise InvalidIdentifier(f"base {base!r} is not an http(s) URL without query, fragment and credentials")
+    return base.rstrip("/")
 
 
 @remembered(4096)  # one request asks for the same IRI several times: to expand it, to validate, to answer

@@ -106,13 +106,14 @@ class Index:
             since = entries[-1].generation
         recorded = (
             hash((each.graph, each.digest))
-            for each in self._store.entries(prefix=self._iris.root)
+            for root in self._iris.roots
+            for each in self._store.entries(prefix=root)
             if each.graph not in changed
         )
         held = (
-            hash((self._iris.root + id, digest))
+            hash((self._iris.full(id), digest))
             for id, digest in self._tables.digests()
-            if self._iris.root + id not in changed
+            if self._iris.full(id) not in changed
         )
         return sum(recorded) == sum(held)
 
@@ -252,10 +253,11 @@ class Index:
                 yield entry, lines
 
     def _recorded(self) -> Iterator[GraphEntry]:
-        after = ""
-        while page := self._store.entries(prefix=self._iris.root, after=after, limit=LISTED):
-            yield from page
-            after = page[-1].graph
+        for root in sorted(self._iris.roots):
+            after = ""
+            while page := self._store.entries(prefix=root, after=after, limit=LISTED):
+                yield from page
+                after = page[-1].graph
 
     def _list(self, chunk: Sequence[tuple[GraphEntry, Lines]]) -> None:
         rows = [row_of(self._iris, entry, lines) for entry, lines in chunk]
@@ -283,16 +285,16 @@ class Index:
 
     def iri(self, id: str) -> str:
         """Return the IRI of an entity of the index."""
-        return self._iris.root + id
+        return self._iris.full(id)
 
     # -- one entity ---------------------------------------------------------------------------------------------------
     def known(self, graphs: Sequence[str]) -> Mapping[str, Known]:
         """Return what is known of entities by IRI, those that are gone among them; raises ``StoreUnavailable``."""
-        ids = [self._iris.short(each) for each in graphs if each.startswith(self._iris.root)]
+        ids = [self._iris.short(each) for each in graphs if self._iris.knows(each)]
         with self.reading() as connection:
             rows = self._tables.told(ids, connection)
         return {
-            self._iris.root + id: Known(unpacked(facets), digest if tombstone else None)
+            self._iris.full(id): Known(unpacked(facets), digest if tombstone else None)
             for id, facets, digest, tombstone in rows
         }
 

@@ -48,7 +48,7 @@ class Intake:
 
     def take_in(self, entries: Sequence[LogEntry], oldest: int) -> IndexedBatch:
         """Write what some changes, whole generations of a log that begins with ``oldest``, made of their graphs."""
-        last = {self._iris.short(each.graph): each for each in entries if each.graph.startswith(self._iris.root)}
+        last = {self._iris.short(each.graph): each for each in entries if self._iris.knows(each.graph)}
         known = self._tables.rows([*last], self._tables.writer)
         touched: list[Row] = []
         changed: dict[str, tuple[Row, Facets]] = {}

@@ -65,10 +65,10 @@ class World(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What names mean: the graph that is written as the default graph, and the root of the entities' graphs."""
+    """What names mean: the graph that is written as the default graph, and the roots of the entities' graphs."""
 
     default: str
-    root: str
+    roots: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,13 @@ class _Run:
 
     def gone(self, graph: str) -> bool:
         stored = self.stored[graph]
-        return stored is not None and graph.startswith(self.scope.root) and is_tombstone(stored, graph)
+        return stored is not None and graph.startswith(self.scope.roots) and is_tombstone(stored, graph)
 
     def foreign(self) -> list[str]:
         """Return the graphs that ALL means."""
         there = {each for each in self.world.names() if each not in self.now}
         there |= {each for each, lines in self.now.items() if lines is not None}
-        return sorted(each for each in there if not each.startswith(self.scope.root))
+        return sorted(each for each in there if not each.startswith(self.scope.roots))
 
     # -- operations ---------------------------------------------------------------------------------------------------
     def apply(self, operation: Operation) -> None:

@@ -13,11 +13,19 @@ from drumlin.kg.errors import DrumlinError, GraphOwned, PreconditionFailed
 from drumlin.kg.store.protocol import ANY, GraphEntry, GraphWrite, Written
 
 T = TypeVar("T")
+PEERS = "peer:"
+"""What the owners of graphs begin with that came from a peer; its name follows. They yield to what describes the same thing here."""
+_USER = "user"
 
 
 def check(writes: Sequence[GraphWrite], entries: Mapping[str, GraphEntry]) -> None:
     """Raise when the owner or the precondition forbids one of ``writes``: the first refusal, with all of them in ``refusals``."""
     raise_refusals({each.graph: error for each in writes if (error := _refusal(each, entries.get(each.graph)))})
+
+
+def leaves_as_it_is(write: GraphWrite, after: str | None, entry: GraphEntry | None) -> bool:
+    """Return whether a write that gives a graph the digest ``after`` changes nothing: that it is a peer's no more is a change."""
+    return (entry.digest if entry else None) == after and not (entry and _yields(entry, write))
 
 
 def prepared(writes: Sequence[GraphWrite], prepare: Callable[[GraphWrite], T]) -> list[T]:
@@ -63,8 +71,14 @@ def apply_allowed(
     return [], refused
 
 
+def _yields(entry: GraphEntry, write: GraphWrite) -> bool:
+    """Return whether a peer's graph is taken over: by a source or agent here, whichever was first; people do not do that in passing."""
+    is_source = write.owner != _USER and not write.owner.startswith(PEERS)
+    return entry.owner.startswith(PEERS) and is_source and write.content is not None
+
+
 def _refusal(write: GraphWrite, entry: GraphEntry | None) -> DrumlinError | None:
-    if entry is not None and entry.owner not in (write.owner, write.takes_from):
+    if entry is not None and entry.owner not in (write.owner, write.takes_from) and not _yields(entry, write):
         return GraphOwned(write.graph, entry.owner, write.owner)
     current = entry.digest if entry else None
     if write.expected is ANY or write.expected == current:

@@ -7,7 +7,8 @@ Guarantees:
 
 * **Atomic.** ``apply`` writes all of its graphs or none; a reader never sees half of one.
 * **Durable.** When ``apply`` returns, the result survives the loss of the process.
-* **Quiet.** A write that would leave a graph's lines as they are is not a write: no generation, no log entry.
+* **Quiet.** A write that would leave a graph's lines as they are is not a write: no generation, no log entry. Taking over what a peer
+  gave is one (``kg.store.preconditions``).
 * **Serial.** Writes have one total order, the *generation* (0 for an empty store, + 1 per effective ``apply``). Writes that are asked for
   at the same time may become visible together; each has a generation of its own even so.
 * **Owned.** Each graph has one owner, recorded with it; a write by another raises ``GraphOwned``.

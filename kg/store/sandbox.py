@@ -37,7 +37,7 @@ class UpdateJob(msgspec.Struct, array_like=True):
     text: str
     base: str
     default: str
-    root: str
+    roots: tuple[str, ...]
     using: tuple[str, ...] | None
     using_named: tuple[str, ...] | None
 
@@ -56,7 +56,7 @@ def update_job(payload: bytes) -> Iterator[bytes]:
     changes = evaluate(
         parse(job.text, job.base),
         Scratch(ox.Store(job.folder), job.base),
-        Scope(job.default, job.root),
+        Scope(job.default, job.roots),
         Dataset(job.using, job.using_named),
     )
     yield msgspec.msgpack.encode(

@@ -56,13 +56,14 @@ _TOLD = frozenset(
 def is_told_apart(datasource: Datasource, place: Place, known: Collection[str], of_domain: Collection[str]) -> bool:
     """Return whether a query for a place can not meet series of another cluster.
 
-    ``known`` are all clusters, ``of_domain`` those in which the place's domain has something.
+    ``known`` are all clusters, ``of_domain`` those in which the place's domain has something. The place may be another one: a peer's.
     """
+    known = {*known, *place.clusters}
     if len(known) <= 1 or datasource.kind not in _TOLD or names(datasource, _CLUSTER):
         return True
     if not is_bound(datasource):
         return False
-    possible = set(known)
+    possible = known
     if datasource.clusters:
         possible &= set(datasource.clusters)
     if len(datasource.domains) == 1 or names(datasource, _DOMAIN):

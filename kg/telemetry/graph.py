@@ -193,6 +193,11 @@ class TelemetryGraph:
     def _entity(self, iri: str, rows: list[Row]) -> Entity:
         if not rows:
             raise ResourceNotFound(f"there is no {self._iris.short(iri)}", hint=self._near(iri), detail={"id": iri})
+        if not iri.startswith(self._iris.root):
+            raise ResourceNotFound(
+                f"the telemetry of {iri} is at the service that names it",
+                hint="ask there: drumlin peers lists addresses",
+            )
         kinds = [_local(row[key]) for row in rows for key in ("type", "former") if key in row]
         kind = next((kind for kind in kinds if kind in _SCOPES), None)
         if kind is None:

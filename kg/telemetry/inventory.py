@@ -1,6 +1,7 @@
 """The clusters and domains that a graph knows, and which nodes and namespaces are whose.
 
-Read when it is first asked for, and kept as long as the object: one request sees one state of it.
+Read when it is first asked for, and kept as long as the object: one request sees one state of it. What came from peers does not count:
+no server here holds its series, so it makes none of one's own ambiguous.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.parse import unquote
 from drumlin.kg.errors import InvalidIdentifier
 from drumlin.kg.model.iris import RESERVED, Iris, ObjectName
 from drumlin.kg.rdf.jsonld import NAMESPACE
+from drumlin.kg.store.preconditions import PEERS
 from drumlin.kg.store.protocol import GraphEntry, Row
 
 _MEMBERS = f"""SELECT ?member ?domain WHERE {{
@@ -41,6 +43,10 @@ class Listing(Protocol):
         ...
 
 
+def _is_of_peer(entry: GraphEntry) -> bool:
+    return entry.owner.startswith(PEERS)
+
+
 class Inventory:
     """The clusters and domains of one store."""
 
@@ -51,8 +57,11 @@ class Inventory:
     @cached_property
     def declared(self) -> frozenset[str]:
         """The names of the clusters that have a graph of their own, as every exporter writes; a deleted one too."""
-        entries = self._store.entries(prefix=f"{self._iris.root}cluster/")
-        return frozenset(self._last(each.graph) for each in entries)
+        return frozenset(self._last(each.graph) for each in self._all_declared if not _is_of_peer(each))
+
+    @cached_property
+    def _all_declared(self) -> list[GraphEntry]:
+        return self._store.entries(prefix=f"{self._iris.root}cluster/")
 
     @cached_property
     def clusters(self) -> frozenset[str]:
@@ -62,16 +71,22 @@ class Inventory:
     def _first_segments(self) -> Iterator[str]:
         """Yield what the short ids of graphs begin with, each once: one look-up each, however many graphs there are."""
         after = self._iris.root
+        of_peers = {self._last(each.graph) for each in self._all_declared} - self.declared
         while entries := self._store.entries(prefix=self._iris.root, after=after, limit=1):
             segment = self._iris.short(entries[0].graph).partition("/")[0]
-            yield segment
+            if not _is_of_peer(entries[0]) or (unquote(segment) not in of_peers and self._has_own(segment)):
+                yield segment
             after = f"{self._iris.root}{segment}0"  # the character after "/": behind everything below the segment
+
+    def _has_own(self, segment: str) -> bool:
+        """Return whether something that begins with a segment is no peer's; few graphs are, where the peer shows no cluster."""
+        return any(not _is_of_peer(each) for each in self._store.entries(prefix=f"{self._iris.root}{segment}/"))
 
     @cached_property
     def domains(self) -> frozenset[str]:
         """The ids of all domains."""
         entries = self._store.entries(prefix=f"{self._iris.root}domain/")
-        return frozenset(self._last(each.graph) for each in entries)
+        return frozenset(self._last(each.graph) for each in entries if not _is_of_peer(each))
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
@@ -89,6 +104,11 @@ class Inventory:
         return frozenset(each.cluster for each in self.members if each.domain == domain)
 
     def _members(self) -> Iterator[Member]:
+        for each in self._stated_members():
+            if each.cluster in self.clusters:
+                yield each
+
+    def _stated_members(self) -> Iterator[Member]:
         for row in self._store.look_up(_MEMBERS):
             domain = self._last(row["domain"])
             try:

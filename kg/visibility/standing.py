@@ -89,9 +89,12 @@ def standing_of(graph: str, text: str) -> Standing:
 
 
 def stub_of(graph: str, text: str) -> str:
-    """Return what everybody sees of a place who sees its name elsewhere: its class and its name."""
+    """Return what everybody sees of a place who sees its name elsewhere: its class and its name.
+
+    A GlaciationNode is a domain with an address, so what is seen of it is a Domain.
+    """
     return "\n".join(
-        line
+        line.replace(f"<{NAMESPACE}GlaciationNode> .", f"<{NAMESPACE}Domain> .")
         for line in text.split("\n")
         if line.startswith(f"<{graph}> <") and line[len(graph) + 4 :].partition("> ")[0] in _STUB
     )

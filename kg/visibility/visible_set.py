@@ -13,7 +13,8 @@ from enum import Enum
 
 from drumlin.kg.visibility.standing import NOBODYS, Standing
 
-_DEEP = 3  # a forecast of what was in a namespace
+DEEP = 3
+"""How far the domain of a graph may be that states none: a forecast of what was in a namespace."""
 
 
 class Sight(Enum):
@@ -65,7 +66,7 @@ class Standings:
 
     def home_of(self, standing: Standing) -> str | None:
         """Return the domain that a graph with a standing belongs to: what it states, else that of what it is within."""
-        for _ in range(_DEEP):
+        for _ in range(DEEP):
             if standing.home is not None or standing.within is None:
                 break
             standing = self.of(standing.within)
@@ -75,7 +76,7 @@ class Standings:
         """Return the graphs that belong to a domain because a graph does."""
         found = set[str]()
         latest = {graph}
-        for _ in range(_DEEP):
+        for _ in range(DEEP):
             latest = {each for outer in latest for each in self._within.get(outer, ())} - found
             found |= latest
         return found

@@ -30,7 +30,7 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.retention import Kept
 from drumlin.kg.store.embedded.store import EmbeddedStore
-from drumlin.kg.store.preconditions import prepared
+from drumlin.kg.store.preconditions import PEERS, prepared
 from drumlin.kg.store.protocol import ANY, GraphEntry, GraphWrite, Store, StoredGraph, Written
 from drumlin.kg.visibility.standing import Standing, is_tombstone, standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight, Standings, VisibleSet
@@ -56,20 +56,23 @@ class Visibility:
         self._lock = threading.Lock()
         self._standings = Standings()
         self._position = -1  # the generation whose standings these are
-        self._open: dict[frozenset[str], VisibleStore] = {}
+        self._open: set[VisibleStore] = set()
 
-    def open(self, domains: frozenset[str]) -> VisibleStore:
-        """Open the store of what domains (ids) see and bring it up; the caller closes it. Raises what opening a store does."""
+    def open(self, domains: frozenset[str], *, to_peer: bool = False) -> VisibleStore:
+        """Open the store of what domains (ids) see and bring it up; the caller closes it. Raises what opening a store does.
+
+        A store that is given ``to_peer`` holds nothing that came from a peer.
+        """
         if self._folder is None:
             self._temporary = TemporaryDirectory(prefix="drumlin-views-")
             self._folder = Path(self._temporary.name)
-        directory = self._folder / _name_of(domains)
+        directory = self._folder / _name_of(domains, to_peer=to_peer)
         try:
-            found = VisibleStore(self, directory, domains, self._kept)
+            found = VisibleStore(self, directory, domains, self._kept, to_peer=to_peer)
         except StoreDamaged as error:
             log.warning("visible_store_made_anew", directory=str(directory), reason=str(error))
             shutil.rmtree(directory, ignore_errors=True)
-            found = VisibleStore(self, directory, domains, self._kept)
+            found = VisibleStore(self, directory, domains, self._kept, to_peer=to_peer)
         return found
 
     def close(self) -> None:
@@ -77,18 +80,18 @@ class Visibility:
         if self._temporary:
             self._temporary.cleanup()
 
-    def register(self, store: VisibleStore, domains: frozenset[str]) -> VisibleSet:
+    def register(self, store: VisibleStore) -> VisibleSet:
         """Have a store told what changes from now on; returns what it sees now."""
         with self._lock:
             self._follow()
-            seen = VisibleSet(frozenset(map(self.iris.domain, domains)), self._standings, self.clock())
-            self._open[domains] = store
+            seen = VisibleSet(frozenset(map(self.iris.domain, store.domains)), self._standings, self.clock())
+            self._open.add(store)
             return seen
 
-    def forget(self, domains: frozenset[str]) -> None:
+    def forget(self, store: VisibleStore) -> None:
         """Tell a store nothing more."""
         with self._lock:
-            self._open.pop(domains, None)
+            self._open.discard(store)
 
     def is_current(self, seen: VisibleSet, generation: int) -> bool:
         """Return whether nothing has changed since a generation of the source, and no grant has ended."""
@@ -160,25 +163,29 @@ class Visibility:
             found = self.as_of(graph, generation)
             self._standings.put(graph, None if found is None else standing_of(graph, found.text))
         now = self.clock()
-        for store in self._open.values():
+        for store in self._open:
             store.changed |= store.seen.update(changed, now)
 
 
 class VisibleStore(EmbeddedStore):
     """The store of what ``domains`` (ids) see. ``bring_up`` makes it current; ``apply`` writes to the source what they may write.
 
+    One that is given ``to_peer`` holds nothing that came from a peer: who wants that follows the peer itself.
+
     ``changed`` is what has changed since it was brought up; ``Visibility`` has the lock of it and of ``seen``.
     """
 
-    def __init__(self, visibility: Visibility, directory: Path, domains: frozenset[str], kept: Kept | None) -> None:
+    def __init__(
+        self, visibility: Visibility, directory: Path, domains: frozenset[str], kept: Kept | None, *, to_peer: bool
+    ) -> None:
         super().__init__(directory, kept=kept)
-        self.domains = domains
+        self.domains, self._to_peer = domains, to_peer
         self._visibility, self._source = visibility, visibility.source
         self._bringing = threading.RLock()
         self._current = -1
         self.changed: set[str] = set()
         try:
-            self.seen = visibility.register(self, domains)
+            self.seen = visibility.register(self)
             self._compare()
             self.bring_up()
         except BaseException:
@@ -199,7 +206,7 @@ class VisibleStore(EmbeddedStore):
     def _compare(self) -> None:
         """Bring the store up to what is seen, whatever it holds."""
         recorded = {each.graph: each for each in self.entries()}
-        digests = {each.graph: each.digest for each in self._source.entries()}
+        digests = {each.graph: each.digest for each in self._source.entries() if self._shows(each)}
         current, _ = self._visibility.take(self)
         seen = self.seen.seen()
         differ = [
@@ -219,12 +226,15 @@ class VisibleStore(EmbeddedStore):
         None when there is nothing to write.
         """
         found = None if sight is Sight.NOTHING else self._visibility.as_of(graph, generation)
-        if found is None:
+        if found is None or not self._shows(found.entry):
             return None if here is None else GraphWrite(graph, None, here.owner)
         if found.entry.generation > generation and not self._visibility.stands(graph, found.text):
             return None  # it has become another since: the next look tells whether it is seen
         content = found.content if sight is Sight.WHOLE else GraphContent.of_text(stub_of(graph, found.text))
         return GraphWrite(graph, content, found.entry.owner, takes_from=None if here is None else here.owner)
+
+    def _shows(self, entry: GraphEntry) -> bool:
+        return not (self._to_peer and entry.owner.startswith(PEERS))
 
     @property
     def is_current(self) -> bool:
@@ -307,10 +317,10 @@ class VisibleStore(EmbeddedStore):
 
     def close(self) -> None:
         """Release the store."""
-        self._visibility.forget(self.domains)
+        self._visibility.forget(self)
         super().close()
 
 
-def _name_of(domains: frozenset[str]) -> str:
+def _name_of(domains: frozenset[str], *, to_peer: bool) -> str:
     """Return the name of the directory of what domains see."""
-    return hashlib.sha256("\n".join(sorted(domains)).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(sorted(domains)).encode()).hexdigest()[:16] + ("-peer" if to_peer else "")

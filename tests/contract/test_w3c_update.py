@@ -22,7 +22,7 @@ from drumlin.kg.store.sandbox import Scratch, parse
 
 SUITES = Path(__file__).resolve().parents[2].parent / "shared" / "data" / "w3c" / "sparql11"
 FOLDERS = ("basic-update", "update-silent")
-SCOPE = Scope(default="http://kg.example/store/default", root="http://kg.example/id/")
+SCOPE = Scope(default="http://kg.example/store/default", roots=("http://kg.example/id/",))
 _MF = "http://www.w3.org/2001/sw/DataAccess/tests/test-manifest#"
 _UT = "http://www.w3.org/2009/sparql/tests/test-update#"
 _CASES = f"""PREFIX mf: <{_MF}> PREFIX ut: <{_UT}>

@@ -47,7 +47,18 @@ HIDDEN = {
     "GET /openapi.json",
     *(
         f"GET /{name}.html"
-        for name in ("search", "sparql", "queries", "history", "logs", "datasources", "alerts", "forecasts", "compare")
+        for name in (
+            "search",
+            "sparql",
+            "queries",
+            "history",
+            "logs",
+            "datasources",
+            "alerts",
+            "peers",
+            "forecasts",
+            "compare",
+        )
     ),
     "GET /queries/{name}.html",
     "GET /doc/{id:path}.html",

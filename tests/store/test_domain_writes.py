@@ -228,7 +228,7 @@ def test_views_give_way_to_others_unless_they_are_in_use(parts: Services, tmp_pa
                     async with views.lent(frozenset({"carol"})):
                         pass
             async with views.lent(frozenset({"carol"})):
-                assert frozenset({"bob"}) not in views._open
+                assert (frozenset({"bob"}), False) not in views._open
         async with views.lent(frozenset({"bob"})) as bobs:
             assert [each.graph for each in bobs.parts.store.entries(prefix=f"{IRIS.root}main/")] == [
                 IRIS.root + ANOTHERS

@@ -93,3 +93,25 @@ def test_what_libraries_log_is_an_event_of_the_log() -> None:
             "message": "the pool is full",
         }
     ]
+
+
+PEER = {"name": "bob", "url": "https://bob.example", "token": "bob.token", "domains": ["bob"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([PEER, PEER], "peer: two peers have the same name"),
+        ([{**PEER, "url": "https://user:secret@bob.example"}], "peer.0.url: an address holds no credentials"),
+        ([{**PEER, "base": "bob.example"}], "peer.0.base: base 'bob.example' is not an http(s) URL"),
+        ([{**PEER, "name": "Bob"}], "peer.0.name: String should match pattern"),
+        ([{**PEER, "domains": ["a/b"]}], "peer.0.domains.0: String should match pattern"),
+        ([{name: PEER[name] for name in ("name", "url", "domains")}], "peer.0.token: Field required"),
+    ],
+)
+def test_what_is_wrong_with_a_peer_is_told(given: list[dict[str, Any]], said: str) -> None:
+    """A peer has a name and a base of its own, a token in a file, and no secret in its address."""
+    with pytest.raises(InvalidSettings) as told:
+        Settings.load(peer=given)
+    assert str(told.value).startswith(said)
+    assert "secret" not in str(told.value)

@@ -20,7 +20,7 @@ from drumlin.kg.store.sandbox import Scratch, parse
 from tests.thoroughness import examples
 
 BASE = "http://base.example/"
-SCOPE = Scope(default="http://kg.example/store/default", root="http://kg.example/id/")
+SCOPE = Scope(default="http://kg.example/store/default", roots=("http://kg.example/id/",))
 UNION = Dataset()
 TOMBSTONE = "<http://www.w3.org/1999/02/22-rdf-syntax-ns#type> <https://w3id.org/drumlin/ns#Tombstone>"
 
@@ -236,7 +236,7 @@ def test_graphs_that_must_or_must_not_exist(text: str, error: type[Exception]) -
 
 def test_all_means_the_foreign_graphs() -> None:
     """CLEAR ALL empties foreign graphs and leaves entities alone; one that is named is dropped."""
-    entity = f"{SCOPE.root}x"
+    entity = f"{SCOPE.roots[0]}x"
     content = f"<{entity}> {{ <{entity}> <http://p> 1 }} <http://g> {{ <http://a> <http://p> 1 }}"
 
     assert after("CLEAR ALL", content) == {"http://g": frozenset()}
@@ -246,7 +246,7 @@ def test_all_means_the_foreign_graphs() -> None:
 
 def test_a_tombstone_counts_as_absent() -> None:
     """It can be written over but not dropped, and what it says is not merged with what is written."""
-    entity = f"{SCOPE.root}x"
+    entity = f"{SCOPE.roots[0]}x"
     content = f"<{entity}> {{ <{entity}> {TOMBSTONE} }}"
 
     with pytest.raises(Conflict):

@@ -134,6 +134,11 @@ class EmbeddedStore:
         log.info("store_opened", directory=str(self.directory), generation=self.generation)
 
     @property
+    def id(self) -> str:
+        """What tells its history from that of any other store, and from its own before it was restored or made anew."""
+        return self._changes.store_id
+
+    @property
     def place(self) -> str:
         """Where the store is, for messages."""
         return str(self.directory)

@@ -29,7 +29,7 @@ from drumlin.kg.store.embedded.graph_cache import Recent
 from drumlin.kg.store.embedded.opening import Opened
 from drumlin.kg.store.embedded.retention import Pruning
 from drumlin.kg.store.graph_text import pack_patch
-from drumlin.kg.store.preconditions import check
+from drumlin.kg.store.preconditions import check, leaves_as_it_is
 from drumlin.kg.store.protocol import GraphEntry, GraphWrite, LogEntry, Written
 from drumlin.kg.threads import ServiceThread, call_safely
 
@@ -226,7 +226,7 @@ class Writer:
             content, after = write.content, write.digest
             entry = entries.get(write.graph)
             before = entry.digest if entry else None
-            if before == after:
+            if leaves_as_it_is(write, after, entry):
                 asked.results.append(Written(write.graph, "unchanged", after, self.generation))
                 continue
             old = self._old(entry) if entry and content is not None else None

@@ -160,11 +160,11 @@ def booked(old: dict[str, GraphEntry], changes: Sequence[LogEntry], limit: int |
             )
         if each.after is not None:
             come.append(f"<{each.graph}> {_ENTRY} {literal(_entry_text(each.after, generation, each.at))} .")
-        owned = f"<{each.graph}> {_OWNER} {literal(each.owner)} ."
-        if before is None and each.after is not None:
-            come.append(owned)
-        elif each.after is None:
-            gone.append(owned)
+        after = None if each.after is None else each.owner
+        if before is not None and before.owner != after:
+            gone.append(f"<{each.graph}> {_OWNER} {literal(before.owner)} .")
+        if after is not None and (before is None or before.owner != after):
+            come.append(f"<{each.graph}> {_OWNER} {literal(after)} .")
     told = [f"<{_GENERATIONS}{generation}> {_CHANGE} {literal(_change_text(each))} ." for each in changes]
     # In this order: where a reader can come between, it finds two entries rather than none, and takes the newer.
     yield from operations("INSERT", [(BOOKS, come), (LOG, told)], limit)

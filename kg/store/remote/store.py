@@ -27,7 +27,7 @@ from drumlin.kg.sparql.dataset import UNION, Dataset, choose
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change
-from drumlin.kg.store.preconditions import check, prepared
+from drumlin.kg.store.preconditions import check, leaves_as_it_is, prepared
 from drumlin.kg.store.protocol import (
     EVERYTHING,
     Answer,
@@ -163,7 +163,7 @@ class RemoteStore:
         for write, lines, after in wanted:
             entry = state.entries.get(write.graph)
             before = entry.digest if entry else None
-            if before == after:
+            if leaves_as_it_is(write, after, entry):
                 results.append(Written(write.graph, "unchanged", after, state.generation))
                 continue
             content = None if lines is None else GraphContent.of_canonical(lines)
