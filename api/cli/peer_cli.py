@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from drumlin.api.cli.options import Rows, Url, connect
 
-import typer
-
-from drumlin.api.cli.options import Url, form_of
-
-Form = Annotated[str, typer.Option("--output", "-o", help="table, json or csv.")]
 _COLUMNS = ("name", "url", "domains", "graphs", "lagSeconds", "lagGenerations", "position", "refused", "error")
 
 
-def peers(url: Url = None, output: Form = "table") -> None:
+def peers(url: Url = None, output: Rows = "table") -> None:
     """List the Drumlins that a service follows: what each gave, how far behind it is, and what went wrong last.
 
     **Examples**: `drumlin peers` · `drumlin peers -o json --url https://drumlin.example`
     """
-    import drumlin
-    from drumlin.api.cli.output import Output, emit_json, emit_rows
+    from drumlin.api.cli.output import STRUCTURED, Output, emit_rows, emit_value
 
-    form = form_of(output, "table", "json", "csv")
-    with drumlin.connect(url) as client:
+    form = Output(output)
+    with connect(url) as client:
         items = client.peers()
-    if form is Output.json:
-        emit_json(items)
+    if form in STRUCTURED:
+        emit_value(items, form)
         return
     told = [{**each, "domains": " ".join(each["domains"]), "refused": sum(each["refused"].values())} for each in items]
     emit_rows(_COLUMNS, [[each[name] for name in _COLUMNS] for each in told], form)
