@@ -218,9 +218,12 @@ def test_each_kind_of_user_has_a_page() -> None:
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword in MetricRangeDataFrame")  # prometheus-api-client's own
 @pytest.mark.parametrize("page", [each for each in PAGES if blocks(each)], ids=name_of)
-def test_a_page_runs_as_written(page: Path, demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_runs_as_written(
+    page: Path, demo: Demo, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every block of a page ends without an error; those of a quick start show something."""
     quick = page in QUICK_STARTS
+    monkeypatch.chdir(tmp_path)
     with drumlin.connect(demo.url) as client:
         reader = Reader(demo, tmp_path, client)
         for block in blocks(page):
