@@ -32,6 +32,7 @@ STREAM, BATCH = "text/event-stream", "application/cloudevents-batch+json"
 BYTES = "application/octet-stream"
 """What clients that were generated send where they know no closer media type."""
 QUERY, UPDATE = "application/sparql-query", "application/sparql-update"
+NODE_GRAPH = "application/vnd.grafana.node-graph+json"
 SAVED_QUERY = "GET /queries/*"
 """Stands for each saved query."""
 
@@ -87,12 +88,15 @@ ANSWERS: Mapping[str, Answers] = {
     "DELETE /forecasts": _json(400, 404, 409, 502, 507),
     "GET /forecasts/value": _json(400, 404, 502),
     "GET /forecasts/points": Answers({200: (ARROW,)}, (400, 404, 502)),
-    "GET /graph": Answers({200: (JSON, "text/vnd.mermaid", "text/vnd.graphviz", "image/svg+xml")}, (400, 404, 406)),
+    "GET /graph": Answers(
+        {200: (JSON, "text/vnd.mermaid", "text/vnd.graphviz", "image/svg+xml", NODE_GRAPH)}, (400, 404, 406)
+    ),
     "GET /history": _SERIES,
     "POST /history": Answers(_SERIES.success, (*_SERIES.problems, 403, 500, 504)),
     "GET /id/{id}": Answers({303: ()}, (400,)),
     "GET /livez": _json(),
     "GET /logs": Answers({200: (NDJSON, TEXT)}, (400, 404, 406, 502)),
+    "POST /mcp": Answers({200: (JSON,), 202: (), 400: (JSON,), 404: (JSON,)}, (400, 404, 406, 413, 415)),
     "GET /metrics": Answers({200: (TEXT,)}),
     "GET /ns": Answers({200: (HTML, *RDF), 304: ()}, (406,)),
     "GET /ns/{part}": Answers({200: (*RDF, HTML), 303: (), 304: ()}, (404, 406)),
@@ -101,6 +105,7 @@ ANSWERS: Mapping[str, Answers] = {
     "GET /profiles/{name}/rules": Answers({200: RDF, 304: ()}, (404, 406)),
     "GET /queries": _json(),
     SAVED_QUERY: Answers({200: (JSON, *RESULTS, QUERY)}, (400, 404, 406, 413, 500, 502, 504)),
+    "GET /sd/{name}": _json(400, 404, 500, 504),
     "GET /readyz": Answers({200: (JSON,), 503: (JSON,)}),
     "GET /resolve": _json(400, 404),
     "POST /resolve": Answers({200: (NDJSON,)}, (400, 403, 413, 415, 500, 504)),

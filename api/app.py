@@ -24,10 +24,12 @@ from drumlin.api.http.bulkheads import Bulkhead, Bulkheads, confine
 from drumlin.api.http.hosts import Hosts
 from drumlin.api.http.owners import users_only
 from drumlin.api.http.strict_parameters import known_only
+from drumlin.api.mcp.http import AgentEndpoint
 from drumlin.api.metrics import Metrics
 from drumlin.api.routes import (
     admin,
     agents,
+    agents_mcp,
     alerts,
     audit,
     compare,
@@ -46,6 +48,7 @@ from drumlin.api.routes import (
     queries,
     resolve,
     search,
+    service_discovery,
     sign_in,
     sparql,
     store,
@@ -78,6 +81,7 @@ _STRICT = (
     forecasts,
     graph,
     logs,
+    agents_mcp,
 )
 """Routes that refuse every parameter that they do not have; the others look at them themselves, or take what a protocol allows."""
 
@@ -130,7 +134,8 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     of_users = [each.router for each in (forecasts, datasources, update, store)]
     others = [agents.otlp_router, *(each.router for each in (sparql, update, store, operations, legacy))]
     # An issuer adds parameters of its own to the address that it sends a browser back to.
-    others = [sign_in.router, pages.queries_router, *others, queries.router_of(app.state.saved_queries)]
+    saved = [service_discovery.router, queries.router_of(app.state.saved_queries)]  # their parameters are the queries'
+    others = [sign_in.router, pages.queries_router, *others, *saved]
     routers = [*strict, *others]
     _add_head(routers)
     _confine(routers)
@@ -142,7 +147,9 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
     app.openapi = openapi.described(app)  # type: ignore[method-assign]  # FastAPI's own way to complete its document
     guard = RequestGuard(parts.settings, Hosts(parts.settings, address))
     access = AccessGuard(authenticator, app.state.sessions, parts.store, parts.audit)
-    return EdgeApplication(app, parts, views, guard, access, app.state.metrics)
+    service = EdgeApplication(app, parts, views, guard, access, app.state.metrics)
+    app.state.mcp = AgentEndpoint(service)
+    return service
 
 
 def _confine(routers: Sequence[APIRouter]) -> None:

@@ -17,7 +17,7 @@ from drumlin.api.http.streaming import BodyStream
 from drumlin.kg.errors import NotAcceptable
 from drumlin.kg.graphs.foreign import RewrittenQuery
 from drumlin.kg.sparql import gate, protocol
-from drumlin.kg.sparql.absent_terms import AbsentTerm, absent_terms
+from drumlin.kg.sparql.absent_terms import AbsentTerm, UnkeptLabel, absent_terms, asked_labels, unkept_labels
 from drumlin.kg.sparql.dataset import Dataset
 from drumlin.kg.sparql.results import Solutions, read_solutions
 from drumlin.kg.store.protocol import Answer
@@ -146,30 +146,51 @@ _ANYWHERE = (
 )
 
 
-def absent_from(service: Services, query: str) -> tuple[AbsentTerm, ...]:
-    """Return the terms of a query that occur nowhere in the store."""
+def absent_from(service: Services, query: str) -> tuple[AbsentTerm | UnkeptLabel, ...]:
+    """Return what of a query is nowhere in the store: its terms, and labels that are not kept."""
 
     def occurs(iri: str) -> bool:
         return any(service.store.look_up(each, {"term": iri}) for each in _ANYWHERE)
 
-    return tuple(absent_terms(query, occurs))
+    return *absent_terms(query, occurs), *unkept_labels(asked_labels(query), service.settings.keeps_label)
 
 
-def explained(service: Services, query: ParsedQuery) -> Response | None:
-    """Return the answer to a SELECT in JSON that finds nothing, with the terms that occur nowhere as ``warnings``; else None."""
-    if query.media_type != SOLUTIONS["json"]:
-        return None
-    with chunks(service, query) as (pieces, generation):
-        found = b""
-        for piece in pieces:
-            found += piece
-            if len(found) > _EMPTY:
-                return None
-    body = msgspec.json.decode(found)
+def explained(service: Services, query: ParsedQuery, given: frozenset[str] | None = None) -> Response:
+    """Run a query as ``run`` does; to a SELECT in JSON that finds nothing, what is nowhere in the store is added as ``warnings``.
+
+    ``given``: the IRIs that alone are worth a word, where the query itself is known to be right.
+    """
+    answer = _answer(service, query)
+    chunks = iter(answer.chunks)
+    begun = b""
+    for piece in chunks:
+        begun += piece
+        if len(begun) > _EMPTY:
+            break
+    headers = headers_of(answer.generation)
+    if query.media_type != SOLUTIONS["json"] or len(begun) > _EMPTY:
+        return BodyStream(_whole(begun, chunks, answer), answer.media_type, headers)
+    body = msgspec.json.decode(begun)
     if body.get("results", {}).get("bindings") != []:
-        return None
+        return Response(begun, media_type=query.media_type, headers=headers)
+    absent = absent_from(service, query.text)
     body["warnings"] = [
-        {"term": each.written, "iri": each.iri, "suggestion": each.suggestion, "detail": each.detail}
-        for each in absent_from(service, query.text)
+        _warning(each) for each in absent if given is None or isinstance(each, UnkeptLabel) or each.iri in given
     ]
-    return Response(msgspec.json.encode(body), media_type=query.media_type, headers=headers_of(generation))
+    return Response(msgspec.json.encode(body), media_type=query.media_type, headers=headers)
+
+
+def _whole(begun: bytes, rest: Iterator[bytes], answer: Answer) -> Iterator[bytes]:
+    """Yield what has come of a result and the rest of it; the query ends with it."""
+    try:
+        yield begun
+        yield from rest
+    finally:
+        if close := getattr(answer.chunks, "close", None):
+            close()
+
+
+def _warning(found: AbsentTerm | UnkeptLabel) -> dict[str, str | None]:
+    if isinstance(found, UnkeptLabel):
+        return {"term": found.written, "label": found.key, "detail": found.detail}
+    return {"term": found.written, "iri": found.iri, "suggestion": found.suggestion, "detail": found.detail}

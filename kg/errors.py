@@ -18,7 +18,8 @@
     ├── Throttled                    a client asks for more than its share                 (429)
     ├── ReaderLost                   the process that ran a query ended                    (500)
     ├── ResourceNotFound             no such thing                                         (404)
-    │   └── ResourceGone             it was here; its tombstone remains                    (410)
+    │   ├── ResourceGone             it was here; its tombstone remains                    (410)
+    │   └── UnknownMetric            an entity in a client's hands has no such metric
     ├── EventsGone                   the change log does not go back (or on) so far        (410)
     ├── Conflict                     the state of the store forbids it                     (409)
     │   ├── GraphOwned               another writer owns the graph
@@ -163,6 +164,12 @@ class ResourceNotFound(DrumlinError):
 
 class ResourceGone(ResourceNotFound):
     """It was here; its tombstone remains."""
+
+
+class UnknownMetric(ResourceNotFound, KeyError):
+    """An entity has no metric of this name; a ``KeyError`` too, since it is looked up in a mapping."""
+
+    __str__ = Exception.__str__  # that of a KeyError quotes its text
 
 
 class EventsGone(DrumlinError):

@@ -50,7 +50,7 @@ _LINE = re.compile(r"#\s*(title|description|param|column|fetch)\b\s*(.*)")
 _PARAM = re.compile(r"([A-Za-z_]\w*)\s+(\w+)(?:\s+([^:\s]\S*?))?\s*:\s+(.+)")
 _COLUMN = re.compile(r"([A-Za-z_]\w*)\s*:\s+(.+)")
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-_TAKEN = frozenset({"format"})  # what every end point takes
+_TAKEN = frozenset({"format", "explain"})  # what every end point takes
 _ESCAPES = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x0D: "\\r", 0x09: "\\t", 0x08: "\\b", 0x0C: "\\f"}
 
 log = structlog.get_logger()
@@ -99,6 +99,13 @@ class SavedQuery:
                 )
         terms = {name: _term(self.name, each, values.get(name, each.default), iris) for name, each in known.items()}
         return _bind(_with_fetched(self.text, self.fetches, fetched, iris), terms)
+
+    def named(self, values: Mapping[str, str], iris: Iris) -> frozenset[str]:
+        """Return the IRIs that values name; raises as ``bound`` does."""
+        given = ((each, values[each.name]) for each in self.parameters if each.name in values)
+        return frozenset(
+            _term(self.name, each, value, iris)[1:-1] for each, value in given if each.type in ("id", "concept")
+        )
 
 
 # -- values → terms ---------------------------------------------------------------------------------------------------------

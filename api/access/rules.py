@@ -122,6 +122,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /api/v0/graph/compact": _WRITE_WHOLE,
     "GET /queries": _READ,
     "GET /queries/{name}": _READ,
+    "GET /sd/{name}": _READ,
     "GET /resolve": _READ,
     "POST /resolve": _READ,
     "GET /history": _READ,
@@ -145,6 +146,7 @@ ROUTES: Mapping[str, Rule] = {
     "POST /v1/logs": _REGISTER,
     "POST /v1/metrics": _HEARTBEAT,  # these two only explain what to do instead
     "POST /v1/traces": _HEARTBEAT,
+    "POST /mcp": _READ,  # its tools only read, and ask as the caller
     "GET /ns": _READ,
     "GET /ns/{part}": _READ,
     "GET /profiles": _READ,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from drumlin.api.cli.options import Url, form_of
+from drumlin.api.cli.options import Entities, Url, connect, id_option, time_limit
 
-Form = Annotated[str, typer.Option("--output", "-o", help="table, json or csv.")]
 _COLUMNS = ("guid", "name", "platform", "origin", "tags", "parent", "silent", "lastSeen")
+_WIDE = (*_COLUMNS, "interval", "version", "id")
+_MANAGED = ("id", "type", "name", "namespace", "phase")
 
 
 def agents(
@@ -24,29 +25,27 @@ def agents(
         str | None, typer.Option(help="Name of an agent, or of what it manages.", show_default=False)
     ] = None,
     managing: Annotated[
-        str | None, typer.Option(help="Id of a thing: the agents above it, the root agent last.", show_default=False)
+        str | None, id_option("--managing", help="Id of a thing: the agents above it, the root agent last.")
     ] = None,
     url: Url = None,
-    output: Form = "table",
+    output: Entities = "table",
 ) -> None:
     """List agents, and which of them are silent.
 
     **Examples**: `drumlin agents --tag eu/lab` · `drumlin agents --managing edge-lab/-/container/redis-1`
     """
-    import drumlin
-    from drumlin.api.cli.output import Output, emit_json, emit_rows
+    from drumlin.api.cli.output import STRUCTURED, Output, emit_rows, emit_value
 
-    form = form_of(output, "table", "json", "csv")
-    with drumlin.connect(url) as client:
+    form = Output(output)
+    items: list[dict[str, Any]] = []
+    with connect(url) as client:
         if guid is not None:
             found = client.agent(guid)
-            if form is Output.json:
-                emit_json(found)
+            if form in STRUCTURED:
+                emit_value(found, form)
             else:
-                columns = ("id", "type", "name", "namespace", "phase")
-                emit_rows(columns, [[each.get(name) for name in columns] for each in found["entities"]], form)
+                emit_rows(_MANAGED, [[each.get(name) for name in _MANAGED] for each in found["entities"]], form)
             return
-        items = []
         after = None
         while True:
             page = client.agents(platform=platform, tag=tag, origin=origin, name=name, managing=managing, after=after)
@@ -54,11 +53,24 @@ def agents(
             after = page["next"]
             if after is None:
                 break
-    if form is Output.json:
-        emit_json(items)
+    if form in STRUCTURED:
+        emit_value(items, form)
         return
+    columns = _WIDE if form is Output.wide else _COLUMNS
     rows = [{**each, "tags": " ".join(each["tags"]), "silent": "yes" if each["silent"] else ""} for each in items]
-    emit_rows(_COLUMNS, [[each.get(name) for name in _COLUMNS] for each in rows], form)
+    emit_rows(columns, [[each.get(name) for name in columns] for each in rows], form, name="guid")
+
+
+def mcp(url: Url = None) -> None:
+    """Serve the graph to an agent over stdin and stdout (Model Context Protocol); it asks the service, and only reads (docs/mcp.md).
+
+    **Example**: `drumlin mcp --url https://drumlin.example --token-file reader.token`
+    """
+    from drumlin.api.cli.logs import configure_logging
+    from drumlin.api.mcp import stdio
+
+    configure_logging()
+    stdio.serve(url, time_limit())
 
 
 def agent(
@@ -89,7 +101,6 @@ def agent(
     import signal
     import threading
 
-    import drumlin
     from drumlin.api.cli.logs import configure_logging
     from drumlin.exporters.agents import reference
     from drumlin.exporters.agents.registration import AgentRegistration
@@ -104,6 +115,6 @@ def agent(
         found = reference.containers(docker)
         return reference.describe_machine(found, name=name, origin=origin, tags=tag, parent=parent, interval=interval)
 
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         reference.run(client, own, look, (lambda _: True) if once else ended.wait)
     print(own)

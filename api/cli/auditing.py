@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-import drumlin
 from drumlin.api.bootstrap import open_store
 from drumlin.api.cli.logs import configure_logging
-from drumlin.api.cli.output import emit, emit_json, emit_table, progress, rebuilding
+from drumlin.api.cli.options import connect
+from drumlin.api.cli.output import Output, emit, emit_table, emit_value, progress, rebuilding
 from drumlin.kg import rdf
 from drumlin.kg.client import calls
 from drumlin.kg.config.settings import Settings
@@ -34,6 +34,7 @@ class Form(StrEnum):
 
     table = "table"
     json = "json"
+    yaml = "yaml"
     shacl = "shacl"
 
 
@@ -68,7 +69,7 @@ def _bar() -> Progress:
 
 def service(url: str | None, form: Form) -> int:
     """Have the service at ``url`` audit its store and return the exit code."""
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         if form is Form.shacl:
             content = client.run(calls.audit(TURTLE.media_type))
             emit(content)
@@ -98,8 +99,8 @@ def _lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _tell(report: Mapping[str, Any], form: Form) -> None:
-    if form is Form.json:
-        emit_json(report)
+    if form is not Form.table:
+        emit_value(report, Output(form))
         return
     rows = [(each["rule"], each["focus"], each["message"]) for each in report["violations"]]
     rows += [

@@ -12,10 +12,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from drumlin import connect
 from drumlin.api.bootstrap import open_store
 from drumlin.api.cli.logs import configure_logging
-from drumlin.api.cli.output import Output, emit_json, progress, rebuilding
+from drumlin.api.cli.options import connect
+from drumlin.api.cli.output import STRUCTURED, Output, emit_value, progress, rebuilding
 from drumlin.exporters.pipeline.sink import Sink, batched, write
 from drumlin.exporters.remote import RemoteSink
 from drumlin.kg.config.settings import Settings
@@ -99,8 +99,8 @@ def _written(sink: Sink, writes: Iterator[GraphWrite], output: Output, left: lis
         changed, unchanged = changed + len(written) - same, unchanged + same
         for error in refused:
             _leave(left, str(error), {"graph": error.detail["graph"], "owner": error.detail["owner"]})
-    if output in (Output.json, Output.jsonld):
-        emit_json({"written": changed, "unchanged": unchanged, "left": left})
+    if output in STRUCTURED:
+        emit_value({"written": changed, "unchanged": unchanged, "left": left}, output)
     progress.print(f"{changed} graphs written, {unchanged} unchanged", highlight=False)
     return PARTLY if left else 0
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drumlin.api.cli.options import Base, Cluster, Complete, Config, Domain, Form, complete_of, form_of, settings_of
+from drumlin.api.cli.options import Base, Cluster, Complete, Config, Domain, Report, complete_of, settings_of
 
 Contexts = Annotated[
     list[str] | None,
@@ -120,7 +120,7 @@ def load(
     config: Config = None,
     complete: Complete = None,
     yes: Annotated[bool, typer.Option("--yes", help="Remove what --complete removes without a question.")] = False,
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Load manifests into a store directory (no service needed). Exit code 3 when some objects were rejected.
 
@@ -131,8 +131,9 @@ def load(
     `drumlin load cluster.json --store ./store --complete=pods,services/payments`
     """
     from drumlin.api.cli import loading
+    from drumlin.api.cli.output import Output
 
-    form = form_of(output)
+    form = Output(output)
     settings = settings_of(config, base, cluster, domain)
     raise typer.Exit(loading.load(settings, paths, store, form, complete_of(complete, settings), yes=yes))
 

@@ -14,7 +14,7 @@ from rich.status import Status
 
 from drumlin.api.bootstrap import configured, now, open_store
 from drumlin.api.cli.logs import configure_logging
-from drumlin.api.cli.output import Output, emit_json, emit_table, progress, rebuilding
+from drumlin.api.cli.output import STRUCTURED, Output, emit_table, emit_value, progress, rebuilding
 from drumlin.exporters.kubectl.dump import STDIN, DumpSource
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
 from drumlin.exporters.pipeline.completeness import Completeness
@@ -92,8 +92,8 @@ def _ask(removals: Removals, status: Status, output: Output, *, asks: bool) -> N
         if typer.confirm(f"Remove {count}?", err=True):
             status.start()
             return
-    if output in (Output.json, Output.jsonld):
-        emit_json({"loaded": False, "removals": removals})
+    if output in STRUCTURED:
+        emit_value({"loaded": False, "removals": removals}, output)
     raise DrumlinError(
         f"nothing was loaded: {count} would be removed", hint="say --yes to remove, or leave --complete out to keep"
     )
@@ -114,9 +114,9 @@ def _tell(
     for each in summary.rejected:
         progress.print(f"rejected: {each.where}: {each.reason}", style="red", highlight=False, markup=False)
     _tell_what_stays(source, complete)
-    if output in (Output.json, Output.jsonld):
+    if output in STRUCTURED:
         rejected = [{"where": each.where, "reason": each.reason} for each in summary.rejected]
-        emit_json(
+        emit_value(
             {
                 "objects": dict(summary.objects),
                 "written": summary.added + summary.updated + summary.removed,
@@ -130,7 +130,8 @@ def _tell(
                 "leftOut": [{"where": each.where, "reason": each.reason} for each in summary.left_out],
                 "skipped": dict(source.skipped),
                 "generation": generation,
-            }
+            },
+            output,
         )
         return
     rows = [(kind, count, "") for kind, count in sorted(summary.objects.items())]

@@ -13,6 +13,7 @@ import typer
 
 from drumlin.api.cli import (
     agent_cli,
+    environment,
     following,
     operations,
     query_cli,
@@ -22,7 +23,8 @@ from drumlin.api.cli import (
     token_cli,
     updates,
 )
-from drumlin.api.cli.options import Command, with_token
+from drumlin.api.cli.options import Command, with_service
+from drumlin.api.cli.streams import ready_streams, visible
 from drumlin.kg.errors import DrumlinError, ResourceNotFound, ShapeViolation, SourceUnavailable, StoreFull, WrongUsage
 
 app = typer.Typer(
@@ -37,17 +39,19 @@ app = typer.Typer(
 
 def main() -> None:
     """Run the command line; an error is one line on stderr and an exit code."""
+    ready_streams()
+    sys.argv = [_as_typed(each) for each in sys.argv]
     try:
         _run()
     except BrokenPipeError:  # `drumlin dump | head` ends quietly, but no SIGPIPE: a reader's end would be the service's
-        _give_up_stdout()
+        _give_up_output()
         sys.exit(1)
     except OSError as error:
         from drumlin.kg.store.embedded.wal import is_full
 
         if not is_full(error):
             raise
-        _give_up_stdout()
+        _give_up_output()
         _tell(
             StoreFull(
                 f"the result cannot be written whole: {error.strerror}",
@@ -57,24 +61,58 @@ def main() -> None:
         sys.exit(1)
 
 
-def _give_up_stdout() -> None:
+def _as_typed(argument: str) -> str:
+    """Read an argument as UTF-8, whatever the locale; one that is not stays as it is, and is refused where it matters."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeError:
+        return argument
+
+
+def _give_up_output() -> None:
     """Lead what is still to be written nowhere: it would fail again at the end of the process."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(nowhere, stream.fileno())
 
 
 def _run() -> None:
     try:
-        app()
+        ended = app(prog_name="drumlin", standalone_mode=False)
     except DrumlinError as error:
         _tell(error)
         sys.exit(_exit_code(error))
+    except typer.TyperException as error:
+        if error.format_message():  # else it is the help, which has been printed
+            _tell(_wrong_usage(error))
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write("drumlin: interrupted\n")
+        sys.exit(_INTERRUPTED)
     finally:
         sys.stdout.flush()
+    sys.exit(ended if isinstance(ended, int) else 0)
+
+
+_INTERRUPTED = 130  # 128 and SIGINT, as shells say it
+
+
+def _wrong_usage(error: typer.TyperException) -> WrongUsage:
+    """Return a mistake on the command line as an error of ours: a line that is not broken, and the command that explains."""
+    from pydantic import ValidationError
+
+    if isinstance(error.__cause__, ValidationError):  # by which typer reads values
+        from drumlin.kg.config.explaining import explained
+
+        error.message = explained(error.__cause__.errors(include_url=False)[0])
+    context = getattr(error, "ctx", None)
+    return WrongUsage(error.format_message(), hint=f"{context.command_path if context else 'drumlin'} --help")
 
 
 def _tell(error: DrumlinError) -> None:
-    from drumlin.api.cli.output import visible
-
     lines = [f"drumlin: {error}"]
     if isinstance(error, ShapeViolation):
         lines += [f"  also: {violation.message}" for violation in error.violations[1:]]
@@ -90,6 +128,20 @@ def _exit_code(error: DrumlinError) -> int:
     if isinstance(error, ResourceNotFound):
         return 4
     return 5 if isinstance(error, SourceUnavailable) else 1
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _: Annotated[bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True)] = False,
+) -> None:
+    """The semantic map of Kubernetes clusters and their telemetry: watch, store, query with SPARQL, resolve to PromQL and series."""
+    environment.check()
 
 
 def demo(
@@ -123,6 +175,7 @@ for command in (
     following.load,
     following.follow,
     following.rbac,
+    search_cli.list_,
     query_cli.get,
     query_cli.diff,
     query_cli.sparql,
@@ -149,11 +202,12 @@ for command in (
     updates.update,
     agent_cli.agents,
     agent_cli.agent,
+    agent_cli.mcp,
     search_cli.search,
     search_cli.events,
     version,
 ):
-    app.command("import" if command is store_cli.import_ else None, cls=Command)(with_token(command))
+    app.command(command.__name__.rstrip("_"), cls=Command)(with_service(command))
 app.add_typer(token_cli.app, name="token")
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drumlin.api.cli.options import Url, one_of
+from drumlin.api.cli.options import Report, Url, connect
 from drumlin.kg.errors import InvalidInput, StoreUnavailable
 
 Offline = Annotated[
@@ -20,14 +20,13 @@ Offline = Annotated[
         "--store", help="Directory of a store that no service has open, instead of a service.", show_default=False
     ),
 ]
-Form = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
 
 
 def backup(
     folder: Annotated[Path, typer.Argument(help="New directory for the backup.")],
     url: Url = None,
     store: Offline = None,
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Back up a store while it serves; the backup is then opened and read whole, to prove it.
 
@@ -36,7 +35,6 @@ def backup(
     from drumlin.api.bootstrap import now
     from drumlin.kg.store.embedded import backups
 
-    _form(output)
     with backups.filling(folder) as made:
         if store is None:
             _fetch(url, made)
@@ -49,12 +47,11 @@ def backup(
 
 def _fetch(url: str | None, folder: Path) -> None:
     """Unpack the backup that a service streams."""
-    import drumlin
     from drumlin.kg.client import calls
     from drumlin.kg.client.download import file_of
 
     _quiet()
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         chunks = client.stream(calls.backup())
         try:
             with tarfile.open(fileobj=file_of(chunks), mode="r|") as tar:
@@ -66,7 +63,7 @@ def _fetch(url: str | None, folder: Path) -> None:
 def restore(
     folder: Annotated[Path, typer.Argument(help="Directory of the backup.")],
     store: Annotated[Path, typer.Option(help="New directory for the store.")],
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Make a new store directory from a backup, which is opened and read whole before it counts as restored.
 
@@ -74,12 +71,11 @@ def restore(
     """
     from drumlin.kg.store.embedded import backups
 
-    _form(output)
     _quiet()
     _tell_note(backups.restore(folder, store), output)
 
 
-def check(url: Url = None, store: Offline = None, output: Form = "table") -> None:
+def check(url: Url = None, store: Offline = None, output: Report = "table") -> None:
     """Read a whole store and hold quads, records and change log against each other. Exit code 1 when something is wrong.
 
     Links to entities that have no graph are reported and are not wrong: objects refer to what is not exported, or is gone.
@@ -88,21 +84,19 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
     """
     import msgspec
 
-    import drumlin
-    from drumlin.api.cli.output import emit_json, emit_table
+    from drumlin.api.cli.output import Output, emit_table, emit_value
     from drumlin.kg.model.iris import Iris
     from drumlin.kg.store.embedded.consistency import check as checked
 
-    _form(output)
     if store is not None:
         with _opened(store) as (opened, base), opened.snapshot() as snapshot:
             found = checked(snapshot, Iris(base))
             report = {"whole": found.whole, **msgspec.to_builtins(found)}
     else:
-        with drumlin.connect(url) as client:
+        with connect(url) as client:
             report = client.check()
-    if output == "json":
-        emit_json(report)
+    if output != "table":
+        emit_value(report, Output(output))
     else:
         rows = [(name, f"{report[name]:,}", "") for name in ("generation", "oldest", "graphs", "quads")]
         rows += [(f"graphs of {owner}", f"{count:,}", "") for owner, count in report["owners"].items()]
@@ -114,7 +108,7 @@ def check(url: Url = None, store: Offline = None, output: Form = "table") -> Non
 
 def repair(
     store: Annotated[Path, typer.Argument(help="Directory of the store; no service may have it open.")],
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Keep what is provably whole of a damaged store, list what is lost, and make the rest anew. Nothing is destroyed.
 
@@ -132,11 +126,10 @@ def repair(
 
     from drumlin.api.access.tokens import FILE, TokenFile
     from drumlin.api.bootstrap import now
-    from drumlin.api.cli.output import emit_json, rebuilding
+    from drumlin.api.cli.output import Output, emit_value, rebuilding
     from drumlin.kg.search.schema import recorded
     from drumlin.kg.store.embedded.repairing import repair as repaired
 
-    _form(output)
     _quiet()
     with rebuilding() as shown:
         report = repaired(store, now, shown, lambda: recorded(store / "search.sqlite"))
@@ -144,8 +137,8 @@ def repair(
     if damaged:
         report.damage[FILE] = f"{tokens} whole tokens are left" if tokens else "no whole token is left: make new ones"
     whole = report.whole and not damaged
-    if output == "json":
-        emit_json({"whole": whole, "tokens": tokens, **msgspec.to_builtins(report)})
+    if output != "table":
+        emit_value({"whole": whole, "tokens": tokens, **msgspec.to_builtins(report)}, Output(output))
     else:
         _tell_repair(report, tokens)
     raise typer.Exit(0 if whole else 3)
@@ -167,31 +160,25 @@ def _tell_repair(report: Any, tokens: int) -> None:
     emit_table(("what", "found"), rows)
 
 
-def optimize(url: Url = None, store: Offline = None, output: Form = "table") -> None:
+def optimize(url: Url = None, store: Offline = None, output: Report = "table") -> None:
     """Merge a store's files, or build them anew where they have outgrown the graphs: queries are faster, and room is given back.
 
     **Example**: `drumlin optimize`
     """
-    import drumlin
-    from drumlin.api.cli.output import emit_json, emit_table
+    from drumlin.api.cli.output import Output, emit_table, emit_value
 
-    _form(output)
     if store is not None:
         with _opened(store) as (opened, _):
             before = opened.stored_bytes()
             opened.optimize()
             report = {"before": before, "after": opened.stored_bytes()}
     else:
-        with drumlin.connect(url) as client:
+        with connect(url) as client:
             report = client.optimize()
-    if output == "json":
-        emit_json(report)
+    if output != "table":
+        emit_value(report, Output(output))
     else:
         emit_table(("bytes before", "after"), [(f"{report['before']:,}", f"{report['after']:,}")])
-
-
-def _form(output: str) -> None:
-    one_of(output, ("table", "json"), "--output")
 
 
 @contextmanager
@@ -217,10 +204,10 @@ def _opened(directory: Path) -> Iterator[tuple[Any, str]]:
 def _tell_note(note: Any, output: str) -> None:
     import msgspec
 
-    from drumlin.api.cli.output import emit_json, emit_table
+    from drumlin.api.cli.output import Output, emit_table, emit_value
 
-    if output == "json":
-        emit_json(msgspec.to_builtins(note))
+    if output != "table":
+        emit_value(msgspec.to_builtins(note), Output(output))
     else:
         emit_table(
             ("generation", "graphs", "quads", "digest"),

@@ -1,15 +1,17 @@
-"""``drumlin search`` and ``drumlin events``: entities by words and filters, and the changes of the graph as they happen."""
+"""``drumlin list``, ``search`` and ``events``: entities by kind, by words and filters, and the changes of the graph as they happen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Annotated, Any
 
 import typer
 
-from drumlin.api.cli.options import Url, form_of
+from drumlin.api.cli import completion
+from drumlin.api.cli.options import Entities, Url, connect, form_option
+from drumlin.kg.model.kind_names import kind_named
 
-Form = Annotated[str, typer.Option("--output", "-o", help="table, json or csv.")]
 Many = list[str] | None
 Type = Annotated[Many, typer.Option(help="Only a class; Workload is all workloads. May be repeated.")]
 Domain = Annotated[Many, typer.Option(help="Only a domain.")]
@@ -17,6 +19,51 @@ Namespace = Annotated[Many, typer.Option(help="Only a namespace.")]
 Owner = Annotated[Many, typer.Option(help="Only what a source or user writes.")]
 
 _COLUMNS = ("id", "type", "name", "namespace", "phase", "changed")
+_WIDE = (*_COLUMNS, "owner", "generation", "iri")
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(
+            help="A kind as kubectl names it (deploy, pods, no …) or a class; without one, everything.",
+            autocompletion=completion.kinds,
+        ),
+    ] = None,
+    namespace: Annotated[Many, typer.Option("--namespace", "-n", help="Only a namespace.")] = None,
+    cluster: Annotated[Many, typer.Option(help="Only a cluster.")] = None,
+    domain: Domain = None,
+    node: Annotated[Many, typer.Option(help="Only what runs on a node.")] = None,
+    phase: Annotated[Many, typer.Option(help="Only in a phase: Running, Failed …")] = None,
+    limit: Annotated[int | None, typer.Option(help="Most entities.", min=1, show_default=False)] = None,
+    url: Url = None,
+    output: Entities = "table",
+) -> None:
+    """List entities in the order of their ids.
+
+    **Examples**: `drumlin list deploy -n payments` · `drumlin list pods --phase Pending -o name` · `drumlin list Workload -o wide`
+    """
+    from drumlin.api.cli.output import Output, progress
+
+    found = kind_named(kind) if kind else None
+    filters = {"namespace": namespace, "cluster": cluster, "domain": domain, "node": node, "phase": phase}
+    given = _given({**filters, "type": [found.entity if found else kind] if kind else None})
+    with connect(url) as client:
+        items = (vars(each) for each in client.subgraphs(**given))
+        if found:  # a class may be that of several kinds
+            items = (each for each in items if f"/{found.segment}/" in each["id"])
+        rows = list(islice(items, limit))
+    if not rows:
+        progress.print("nothing is found", highlight=False)
+    _emit(rows, Output(output))
+
+
+def _emit(items: Iterable[Mapping[str, Any]], form: Any) -> None:
+    """Write entities; the wide table and nested forms have all that is known of each."""
+    from drumlin.api.cli.output import STRUCTURED, Output, emit_rows
+
+    columns = _WIDE if form in STRUCTURED or form is Output.wide else _COLUMNS
+    emit_rows(columns, [[each.get(name) for name in columns] for each in items], form)
 
 
 def search(
@@ -30,25 +77,26 @@ def search(
     sort: Annotated[str, typer.Option(help="relevance, id, name or -changed.")] = "relevance",
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most entities.", min=1, max=1000)] = 50,
     url: Url = None,
-    output: Form = "table",
+    output: Entities = "table",
 ) -> None:
     """Find entities by words of their names, labels, images, ids and tags.
 
     **Examples**: `drumlin search checkout --type Workload` · `drumlin search --phase Failed --namespace payments -o json`
     """
-    import drumlin
-    from drumlin.api.cli.output import Output, emit_json, emit_rows, progress
+    from drumlin.api.cli.output import STRUCTURED, Output, emit_value, progress
 
-    form = form_of(output, "table", "json", "csv")
+    form = Output(output)
     filters = _given(
         {"type": type, "domain": domain, "namespace": namespace, "node": node, "phase": phase, "owner": owner}
     )
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         found = client.search(text, sort=sort, limit=limit, **filters)
-    if form is Output.json:
-        emit_json(found)
+    for warning in found.get("warnings", ()):
+        progress.print(warning, highlight=False)
+    if form in STRUCTURED:
+        emit_value(found, form)
         return
-    emit_rows(_COLUMNS, [[each.get(name) for name in _COLUMNS] for each in found["items"]], form)
+    _emit(found["items"], form)
     if (left := found["total"] - len(found["items"])) > 0:
         progress.print(f"{left:,}{'' if found['exact'] else ' or more'} others; say more, or --limit", highlight=False)
 
@@ -64,31 +112,34 @@ def events(
     quads: Annotated[bool, typer.Option("--quads", help="With the quads that each change removed and added.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", help="End after so many.", min=1)] = None,
     url: Url = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="table: a line each; json: a CloudEvent a line.")
-    ] = "table",
+    output: Annotated[str, form_option("table", "json", "name")] = "table",
 ) -> None:
     """Follow the changes of the graph, each once and in order, for ever; a lost connection is taken up again.
 
+    A change is a line: as a table, as a CloudEvent (`-o json`), or the id of what changed (`-o name`).
+
     **Examples**: `drumlin events --type Workload` · `drumlin events --since 0 -o json --limit 100`
     """
-    import drumlin
-    from drumlin.api.cli.output import Output, emit
+    from drumlin.api.cli.output import emit
 
-    form = form_of(output, "table", "json")
+    written = {"table": _told, "json": _json, "name": _name}[output]
     filters = _given({"type": type, "domain": domain, "namespace": namespace, "owner": owner})
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         for number, event in enumerate(client.changes(since, quads=quads, **filters), 1):
-            for line in [_json(event)] if form is Output.json else _told(event):
+            for line in written(event):
                 emit(line)
             if number == limit:
                 return
 
 
-def _json(event: Mapping[str, Any]) -> str:
+def _json(event: Mapping[str, Any]) -> Iterator[str]:
     import msgspec
 
-    return msgspec.json.encode(event).decode()
+    yield msgspec.json.encode(event).decode()
+
+
+def _name(event: Mapping[str, Any]) -> Iterator[str]:
+    yield str(event["subject"])
 
 
 def _told(event: Mapping[str, Any]) -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import Progress
 
-import drumlin
-from drumlin.api.cli.output import Output, emit, emit_json, emit_rows, progress
+from drumlin.api.cli.options import connect
+from drumlin.api.cli.output import STRUCTURED, Output, emit, emit_rows, emit_value, progress
 from drumlin.kg.errors import DrumlinError, SourceUnavailable
 from drumlin.kg.telemetry.measures import flattened
 
@@ -21,7 +21,8 @@ SHOWN = 5
 
 def show(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any], output: Output) -> None:
     """Fetch series, with a progress bar on stderr, and write them."""
-    with drumlin.connect(url) as client, Progress(console=progress, transient=True) as bar:
+    quiet = not progress.is_terminal  # where a bar would leave an empty line
+    with connect(url) as client, Progress(console=progress, transient=True, disable=quiet) as bar:
         task = bar.add_task("fetching …", total=len(ids))
         found = client.history(ids or None, metric, progress=lambda done: bar.update(task, completed=done), **options)
     emit_series(found, output)
@@ -38,10 +39,10 @@ def show_groups(
 ) -> None:
     """Resolve the groups of the pods of one entity, or of ``all``, and write a line each."""
     given = {name: value for name, value in options.items() if value is not None}
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         found = client.resolve_many(None if id == "all" else id, metric, unit, group_by, **given)
-    if output in (Output.json, Output.jsonld):
-        emit_json(found)
+    if output in STRUCTURED:
+        emit_value(found, output)
         return
     rows = [
         (each["entity"].rpartition("/id/")[2], each["metric"], each.get("unit"), each.get("datasource"), _said(each))
@@ -58,27 +59,30 @@ def show_values(
     url: str | None, metrics: list[str], entities: list[str] | None, options: Mapping[str, Any], output: Output
 ) -> None:
     """Read current values and write a row each; a missing value goes to stderr with its reason."""
-    with drumlin.connect(url) as client, progress.status("asking …"):
+    with connect(url) as client, progress.status("asking …"):
         found = client.values(metrics, entities, **options)
     for each in found.missing:
-        progress.print(f"note: {each['entity']} {each['metric']}: {each['detail']}", style="yellow", highlight=False)
+        hint = f"; {each['hint']}" if each.get("hint") else ""
+        progress.print(
+            f"note: {each['entity']} {each['metric']}: {each['detail']}{hint}", style="yellow", highlight=False
+        )
     for warning in found.warnings:
         progress.print(f"note: {warning}", style="yellow", highlight=False)
     rows = [row | {"time": row["time"].isoformat().replace("+00:00", "Z")} for row in found]
-    if output in (Output.json, Output.jsonld):
-        emit_json({"values": rows, "missing": found.missing, "warnings": found.warnings})
+    if output in STRUCTURED:
+        emit_value({"values": rows, "missing": found.missing, "warnings": found.warnings}, output)
     else:
         emit_rows(found.columns, (tuple(row[name] for name in found.columns) for row in rows), output)
 
 
 def show_alerts(url: str | None, id: str | None, options: Mapping[str, Any], output: Output) -> None:
     """List alerts, a line each; a server that could not be asked is a note on stderr."""
-    with drumlin.connect(url) as client, progress.status("asking …"):
+    with connect(url) as client, progress.status("asking …"):
         found = client.alerts(id, **options)
     for each in found["failures"]:
         progress.print(f"note: {each['problem']['detail']}", style="yellow", highlight=False)
-    if output in (Output.json, Output.jsonld):
-        emit_json(found)
+    if output in STRUCTURED:
+        emit_value(found, output)
         return
     columns = ("alert", "state", "severity", "entity", "since", "summary")
     rows = [{**each, "summary": each["annotations"].get("summary")} for each in found["items"]]
@@ -88,7 +92,7 @@ def show_alerts(url: str | None, id: str | None, options: Mapping[str, Any], out
 def save(url: str | None, path: Path, ids: list[str], metric: str, options: Mapping[str, Any]) -> None:
     """Fetch series into a file."""
     what = f"fetching {len(ids):,} series …"
-    with drumlin.connect(url) as client, progress.status(what) as status:
+    with connect(url) as client, progress.status(what) as status:
         failures = client.save_history(
             path, ids or None, metric, progress=lambda size: status.update(f"{what} {size / 1e6:,.1f} MB"), **options
         )
@@ -101,7 +105,7 @@ def save(url: str | None, path: Path, ids: list[str], metric: str, options: Mapp
 
 def explain(url: str | None, ids: list[str], metric: str, options: Mapping[str, Any]) -> None:
     """Write what would be asked: a comment with the numbers, then a runnable line per query."""
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         found = client.explain(ids or None, metric, **options)
     emit(f"# {len(found['queries']):,} series of {found['points']:,} points every {found['step']} s")
     for each in found["queries"]:
@@ -116,7 +120,7 @@ def show_logs(url: str | None, id: str, options: Mapping[str, Any], output: Outp
     Lines that came before their server failed are written too; then the reason is raised.
     """
     cut: DrumlinError | None = None
-    with drumlin.connect(url) as client, progress.status("fetching …"):
+    with connect(url) as client, progress.status("fetching …"):
         try:
             lines = client.logs(id, **options)[::-1]
         except SourceUnavailable as error:
@@ -126,36 +130,36 @@ def show_logs(url: str | None, id: str, options: Mapping[str, Any], output: Outp
     if output is Output.table:
         for line in lines:
             emit(f"{line['time']} {line['labels'].get('pod', '')} {line['line']}")
-    elif output is Output.csv:
+    elif output in STRUCTURED:
+        emit_value(lines, output)
+    else:
         rows = ((line["time"], line["labels"].get("pod"), line["line"]) for line in lines)
         emit_rows(("time", "pod", "line"), rows, output)
-    else:
-        emit_json(lines)
     if cut:
         raise cut
 
 
 def show_datasources(url: str | None, name: str | None, output: Output) -> None:
     """Look at the datasources and write a line each; one that was named is written with its templates."""
-    with drumlin.connect(url) as client, progress.status("asking …"):
+    with connect(url) as client, progress.status("asking …"):
         found = client.datasources(name)
     emit_datasources(found, output, named=name is not None)
 
 
 def emit_datasources(found: Sequence[Mapping[str, Any]], output: Output, *, named: bool) -> None:
     """Write what a look at datasources showed: a line each, for those that are ``named`` also what is not found and how they name."""
-    if output in (Output.json, Output.jsonld):
-        emit_json(found)
+    if output in STRUCTURED:
+        emit_value(found, output)
         return
     columns = ("name", "type", "url", "state", "version", "oldest", "profile", "found")
-    emit_rows(columns, [_datasource(each) for each in found], output)
-    for each in found if named else ():
+    emit_rows(columns, [_datasource(each) for each in found], output, name="name")
+    for each in found if named and output is Output.table else ():
         missing = [template for template in each.get("templates", ()) if not template["found"]]
         rows = [(template["template"], template["detail"], template.get("hint")) for template in missing]
         if "detail" in each:
             rows.append(("all", each["detail"], each.get("hint")))
         emit_rows(("template", "not found", "hint"), rows, output)
-        if "clusterLabel" in each and output is Output.table:
+        if "clusterLabel" in each:
             _emit_naming(each)
 
 
@@ -193,10 +197,10 @@ def _profile(each: Mapping[str, Any]) -> str | None:
 
 def import_datasources(url: str | None, grafana: str, output: Output) -> None:
     """Import the datasources of a Grafana, and write what became of each."""
-    with drumlin.connect(url) as client, progress.status("importing …"):
+    with connect(url) as client, progress.status("importing …"):
         found = client.import_datasources(grafana)
     columns = ("name", "type", "outcome", "id")
-    emit_rows(columns, [tuple(each.get(column) for column in columns) for each in found], output)
+    emit_rows(columns, [tuple(each.get(column) for column in columns) for each in found], output, name="name")
 
 
 def _datasource(each: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -214,13 +218,13 @@ def forecast(
 ) -> None:
     """Make and save the built-in forecast, or compare the newest one with what came; write what is known of it."""
     what = "comparing with what came" if compare else f"reading {options['last']} of history, forecasting"
-    with drumlin.connect(url) as client, progress.status(f"{what} …"):
+    with connect(url) as client, progress.status(f"{what} …"):
         found = client.forecasts.compare(of) if compare else client.forecasts.seasonal(of, **options)
     found.pop("table", None)
     for warning in found.get("warnings", ()):
         progress.print(f"note: {warning}", style="yellow", highlight=False)
-    if output in (Output.json, Output.jsonld):
-        emit_json(found)
+    if output in STRUCTURED:
+        emit_value(found, output)
     else:
         rows = {name: value for name, value in flattened(found).items() if name != "warnings"}
         emit_rows(("property", "value"), list(rows.items()), output)
@@ -229,10 +233,10 @@ def forecast(
 def backtest(url: str | None, of: tuple[str, str], options: Mapping[str, str], origins: int, output: Output) -> None:
     """Measure the built-in forecast at earlier starting points, and write how good it was from each and in all."""
     horizon, step, learn = (options[name] for name in ("horizon", "step", "last"))
-    with drumlin.connect(url) as client, progress.status(f"forecasting from {origins} earlier days …"):
+    with connect(url) as client, progress.status(f"forecasting from {origins} earlier days …"):
         found = client.forecasts.backtest(of, origins=origins, horizon=horizon, step=step, learn=learn)
-    if output in (Output.json, Output.jsonld):
-        emit_json({"overall": found.overall, "origins": found.origins})
+    if output in STRUCTURED:
+        emit_value({"overall": found.overall, "origins": found.origins}, output)
         return
     rows = [flattened(each) for each in (*found.origins, {"origin": "all", **found.overall})]
     emit_rows(list(rows[0]), [tuple(row.values()) for row in rows], output)
@@ -254,10 +258,8 @@ def emit_series(series: Series, output: Output) -> None:
             emit(
                 f"{key[1]} of {key[0]}: {len(series):,} rows every {series.step} s, {coverage:.1%} covered, unit {series.unit}"
             )
-    elif output is Output.csv:
-        emit_rows(names, (tuple(row[name] for name in names) for row in _rows(table)), output)
-    else:
-        emit_json(
+    elif output in STRUCTURED:
+        emit_value(
             {
                 "unit": series.unit,
                 "step": series.step,
@@ -273,8 +275,11 @@ def emit_series(series: Series, output: Output) -> None:
                 ],
                 "warnings": series.warnings,
                 "rows": list(_rows(table)),
-            }
+            },
+            output,
         )
+    else:
+        emit_rows(names, (tuple(row[name] for name in names) for row in _rows(table)), output)
 
 
 def _extract(table: Any) -> list[tuple[Any, ...]]:

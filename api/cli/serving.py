@@ -7,6 +7,7 @@ import errno
 import gc
 import ipaddress
 import os
+import re
 import resource
 import signal
 import socket
@@ -21,12 +22,14 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import structlog
 
 from drumlin.api.access import tokens
 from drumlin.api.access.tokens import TokenFile
 from drumlin.api.cli.logs import configure_logging
+from drumlin.api.cli.output import progress
 from drumlin.api.http.tcp_info import cannot_listen
 from drumlin.kg.config.settings import CertificateSettings, Settings
 from drumlin.kg.errors import InvalidSettings, StoreUnavailable, WrongUsage
@@ -35,6 +38,9 @@ from drumlin.kg.processes import give_memory_back, limit_arenas
 log = structlog.get_logger()
 
 LOOPBACK = ("localhost",)
+_LABEL_KEY = re.compile(
+    r"\s*!?\s*([A-Za-z0-9][A-Za-z0-9._/-]*)"
+)  # at the beginning of a requirement: team=shop, !tier, tier in (a)
 _AGAIN_SECONDS = 1.0
 _DESCRIPTORS = 65_536
 _GIVING_BACK = 20.0
@@ -69,6 +75,7 @@ def sources_named(name: str, settings: Settings, complete: Any) -> dict[str, Any
         dump.check_paths()
         return {settings.cluster: dump}
     if name == "kubernetes":
+        note_unkept_labels(settings)
         from drumlin.exporters.kubernetes.access import ApiServer
         from drumlin.exporters.kubernetes.informer import KubernetesSource, Timing
 
@@ -165,6 +172,7 @@ def serve(
     limit_arenas(_ARENAS)
     configure_logging()
     with listening_address(host, port) as chosen:
+        warn_of_base(settings, chosen)
         parts = assemble(settings, directory=store, source=sources)
         if export_to is not None:
             parts = _exporting_files(parts, export_to, every)
@@ -181,6 +189,30 @@ def serve(
     for each in parts.exporting:
         if each.refused:
             raise each.refused
+
+
+def warn_of_base(settings: Settings, port: int) -> None:
+    """Say that names lead elsewhere, where the base was left as it is and the port was not."""
+    if "base" not in settings.model_fields_set and urlsplit(settings.base).port != port:
+        meant = f"{'https' if settings.tls else 'http'}://localhost:{port}"
+        progress.print(
+            f"note: names say {settings.base}, and the service listens on port {port}; say --base {meant}, "
+            "or the address that clients use: it is fixed for the life of a store",
+            highlight=False,
+        )
+
+
+def note_unkept_labels(settings: Settings) -> None:
+    """Name the labels that choose what is followed and are not kept: no query finds them."""
+    selectors = [each.label_selector or "" for each in settings.clusters.values()]
+    parts = [part for selector in selectors for part in re.split(r",(?![^()]*\))", selector)]
+    keys = dict.fromkeys(found[1] for part in parts if (found := _LABEL_KEY.match(part)))
+    if unkept := [each for each in keys if not settings.keeps_label(each)]:
+        progress.print(
+            f"note: what is followed is chosen by labels that are not kept, so no query finds them: {', '.join(unkept)}; "
+            "add them to the setting labels to keep them",
+            highlight=False,
+        )
 
 
 def _check_certificate(tls: CertificateSettings) -> None:

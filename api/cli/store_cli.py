@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from drumlin.api.cli.options import Base, Config, Form, Url, form_of, one_of, settings_of
+from drumlin.api.cli.options import Base, Config, Report, Url, form_option, settings_of
 
 
 def audit(
@@ -18,17 +18,15 @@ def audit(
     url: Url = None,
     base: Base = None,
     config: Config = None,
-    output: Annotated[
-        str, typer.Option("--output", "-o", help="table, json or shacl (a SHACL report in Turtle).")
-    ] = "table",
+    output: Annotated[str, form_option("table", "json", "yaml", "shacl")] = "table",
 ) -> None:
-    """Validate everything that is stored; exit code 3 when a rule is broken.
+    """Validate everything that is stored; exit code 3 when a rule is broken. `shacl` is a SHACL report in Turtle.
 
     **Examples**: `drumlin audit` · `drumlin audit --store /var/lib/drumlin -o shacl > report.ttl`
     """
     from drumlin.api.cli import auditing
 
-    form = auditing.Form(one_of(output, tuple(auditing.Form), "--output"))
+    form = auditing.Form(output)
     if store is None:
         raise typer.Exit(auditing.service(url, form))
     raise typer.Exit(auditing.directory(settings_of(config, base, None, None), store, form))
@@ -78,13 +76,14 @@ def import_(
     base: Base = None,
     config: Config = None,
     url: Url = None,
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Write the graphs of an export into a store; exit code 3 when some belong to another owner and were left.
 
     **Example**: `drumlin dump | drumlin import - --format nquads --store ./copy`
     """
     from drumlin.api.cli import exporting
+    from drumlin.api.cli.output import Output
 
     settings = settings_of(config, base, None, None)
-    raise typer.Exit(exporting.load(settings, path, format, owner, form_of(output), store=store, url=url))
+    raise typer.Exit(exporting.load(settings, path, format, owner, Output(output), store=store, url=url))

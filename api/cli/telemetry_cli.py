@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, cast, get_args
 
 import typer
 
-from drumlin.api.cli.options import Form, Url, form_of, one_of
+from drumlin.api.cli import completion
+from drumlin.api.cli.options import (
+    Id,
+    MetricName,
+    Rows,
+    Url,
+    connect,
+    form_option,
+    id_argument,
+    id_option,
+    one_of,
+    text_of,
+)
+from drumlin.kg.model.kind_names import spelled
 from drumlin.kg.telemetry import Choice
 
 Last = Annotated[str | None, typer.Option(help="Window up to now: 30d, 12h, 15m.", show_default=False)]
@@ -37,8 +49,8 @@ Selector = Annotated[
 
 
 def resolve(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
-    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, mem_usage …")],
+    id: Id,
+    metric: MetricName,
     last: Last = None,
     start: Start = None,
     end: End = None,
@@ -48,26 +60,25 @@ def resolve(
     group_by: GroupBy = None,
     selector: Selector = "auto",
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """Turn entity × metric × window into an endpoint and an exact, runnable query.
 
     **Example**: `drumlin resolve prod/payments/deployment/checkout cpu_usage --last 6h`
     """
-    import drumlin
     from drumlin.api.cli import series
-    from drumlin.api.cli.output import Output, emit_json, emit_rows, properties
+    from drumlin.api.cli.output import STRUCTURED, Output, emit_rows, emit_value, properties
 
-    form = form_of(output)
+    form = Output(output)
     window = {"last": last, "start": start, "end": end, "step": step}
     picked = _selector(selector)
     if group_by:
         series.show_groups(url, id, metric, {**window, "datasource": datasource}, unit, group_by, form)
         return
-    with drumlin.connect(url) as client:
+    with connect(url) as client:
         resolution = client.resolve(id, metric, **window, datasource=datasource, unit=unit, selector=picked)
-    if form in (Output.json, Output.jsonld):
-        emit_json(resolution)
+    if form in STRUCTURED:
+        emit_value(resolution, form)
     else:
         emit_rows(("property", "value"), properties(resolution), form)
 
@@ -78,8 +89,8 @@ def _selector(selector: str) -> Choice:
 
 
 def history(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity; - reads them from stdin, one a line.")],
-    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, mem_usage …")],
+    id: Annotated[str, id_argument("Short id or IRI of the entity; - reads them from stdin, one a line.")],
+    metric: MetricName,
     last: Last = "1d",
     start: Start = None,
     end: End = None,
@@ -98,7 +109,7 @@ def history(
         Path | None, typer.Option(help="File to write: .parquet, .arrow, .csv or .ndjson.", show_default=False)
     ] = None,
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """Fetch a metric's history as a forecast-ready table (unique_id, ds, y).
 
@@ -107,6 +118,7 @@ def history(
     `drumlin history all energy_joules --group-by team --last 30d --step 1d --unit kWh`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     one_of(gaps, ("null", "ffill", "linear", "drop"), "--gaps")
     one_of(via, ("service", "direct"), "--via")
@@ -115,21 +127,22 @@ def history(
     options["selector"] = _selector(selector)
     if forecast:
         options |= {"kind": "forecast", "last": None}
-    ids = [line.strip() for line in sys.stdin if line.strip()] if id == "-" else [id]
+    ids = [spelled(line.strip()) for line in text_of("-").splitlines() if line.strip()] if id == "-" else [id]
     ids = [] if group_by and id == "all" else ids
     if explain:
         series.explain(url, ids, metric, options)
     elif to:
         series.save(url, to, ids, metric, options)
     else:
-        series.show(url, ids, metric, {**options, "via": via}, form_of(output))
+        series.show(url, ids, metric, {**options, "via": via}, Output(output))
 
 
 def values(
-    metric: Annotated[list[str], typer.Argument(help="Names of metrics: cpu_usage mem_usage …")],
-    entity: Annotated[
-        list[str] | None, typer.Option("--entity", "-e", help="Short id or IRI; may be repeated.", show_default=False)
-    ] = None,
+    metric: Annotated[
+        list[str],
+        typer.Argument(help="Names of metrics: cpu_usage mem_usage …", autocompletion=completion.metrics),
+    ],
+    entity: Annotated[list[str] | None, id_option("--entity", "-e", help="Short id or IRI; may be repeated.")] = None,
     type: Annotated[
         list[str] | None, typer.Option(help="Class: Node, Deployment, Workload …", show_default=False)
     ] = None,
@@ -145,7 +158,7 @@ def values(
     ] = None,
     datasource: Annotated[str | None, typer.Option(help="Name of the datasource to use.", show_default=False)] = None,
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """Read the current values of many entities at once: one query to each server for each metric.
 
@@ -153,15 +166,16 @@ def values(
     `drumlin values cpu_usage --type Pod --node edge-a-1 -o csv`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     filters = {"type": type, "namespace": namespace, "cluster": cluster, "node": node}
     options = {"unit": unit, "at": at, "window": window, "datasource": datasource, **filters}
-    series.show_values(url, metric, entity or None, options, form_of(output))
+    series.show_values(url, metric, entity or None, options, Output(output))
 
 
 def alerts(
     id: Annotated[
-        str | None, typer.Argument(help="Short id or IRI of an entity; without one, all.", show_default=False)
+        str | None, id_argument("Short id or IRI of an entity; without one, all.", show_default=False)
     ] = None,
     state: Annotated[
         list[str] | None, typer.Option(help="pending, firing or suppressed; may be repeated.", show_default=False)
@@ -169,36 +183,38 @@ def alerts(
     severity: Annotated[list[str] | None, typer.Option(help="critical, warning …", show_default=False)] = None,
     datasource: Annotated[str | None, typer.Option(help="Name of the datasource to ask.", show_default=False)] = None,
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """List the alerts that fire or are pending, of a pod, workload, node, namespace, cluster or domain, or all.
 
     **Example**: `drumlin alerts prod/payments/deployment/checkout`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     options = {"state": state, "severity": severity, "datasource": datasource}
-    series.show_alerts(url, id, options, form_of(output))
+    series.show_alerts(url, id, options, Output(output))
 
 
 def logs(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of a workload or pod.")],
+    id: Annotated[str, id_argument("Short id or IRI of a workload or pod.")],
     last: Last = "1h",
     start: Start = None,
     end: End = None,
     filter: Annotated[str | None, typer.Option(help="Only lines that contain this text.", show_default=False)] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", help="Most lines; the newest.", min=1)] = 100,
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """Show an entity's log lines, the oldest first, from the Loki that holds them.
 
     **Example**: `drumlin logs prod/payments/deployment/checkout --last 6h --filter error`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     window = {"start": start, "end": end} if start else {"last": last, "end": end}
-    series.show_logs(url, id, {**window, "filter": filter, "limit": limit}, form_of(output))
+    series.show_logs(url, id, {**window, "filter": filter, "limit": limit}, Output(output))
 
 
 def datasources(
@@ -207,7 +223,7 @@ def datasources(
         bool, typer.Option("--import", help="Import the datasources of this Grafana into the graph.")
     ] = False,
     url: Url = None,
-    output: Form = "table",
+    output: Annotated[str, form_option("table", "json", "yaml", "csv", "tsv", "name")] = "table",
 ) -> None:
     """Look at each datasource: reachable, version, oldest sample, and which templates find nothing there, and why.
 
@@ -217,18 +233,19 @@ def datasources(
     **Examples**: `drumlin datasources prometheus-main` · `drumlin datasources grafana-main --import`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     if not take:
-        series.show_datasources(url, name, form_of(output))
+        series.show_datasources(url, name, Output(output))
     elif name:
-        series.import_datasources(url, name, form_of(output))
+        series.import_datasources(url, name, Output(output))
     else:
         raise typer.BadParameter("name the Grafana whose datasources are imported")
 
 
 def forecast(
-    id: Annotated[str, typer.Argument(help="Short id or IRI of the entity.")],
-    metric: Annotated[str, typer.Argument(help="Name of the metric: cpu_usage, energy_joules …")],
+    id: Id,
+    metric: MetricName,
     last: Annotated[str, typer.Option(help="History that it learns from.")] = "28d",
     horizon: Annotated[str, typer.Option(help="How far ahead.")] = "1d",
     step: Annotated[str, typer.Option(help="Distance of the points.")] = "5m",
@@ -240,7 +257,7 @@ def forecast(
         ),
     ] = None,
     url: Url = None,
-    output: Form = "table",
+    output: Rows = "table",
 ) -> None:
     """Forecast a metric by the same times of earlier weeks at today's level, save the points and register them in the graph.
 
@@ -248,11 +265,12 @@ def forecast(
     `drumlin forecast prod/payments/deployment/checkout cpu_usage --backtest 7`
     """
     from drumlin.api.cli import series
+    from drumlin.api.cli.output import Output
 
     if compare and backtest:
         raise typer.BadParameter("--compare measures the newest forecast, --backtest the method: give one of them")
     options = {"last": last, "horizon": horizon, "step": step}
     if backtest:
-        series.backtest(url, (id, metric), options, backtest, form_of(output))
+        series.backtest(url, (id, metric), options, backtest, Output(output))
     else:
-        series.forecast(url, (id, metric), options, compare=compare, output=form_of(output))
+        series.forecast(url, (id, metric), options, compare=compare, output=Output(output))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from drumlin.api.cli.options import Config, one_of
+from drumlin.api.cli.options import Config, Report, one_of
 
 if TYPE_CHECKING:
     from drumlin.api.access.tokens import TokenFile, TokenRecord
@@ -28,7 +28,6 @@ Tokens = Annotated[
         show_default=False,
     ),
 ]
-Form = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
 Name = Annotated[str, typer.Argument(help="Name of the caller that holds the token.", show_default=False)]
 Expires = Annotated[
     str | None, typer.Option("--expires", help="Time until the token ends: 90d, 12h.", show_default=False)
@@ -62,7 +61,7 @@ def create(
     store: Store = None,
     tokens: Tokens = None,
     config: Config = None,
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Make a token and print it: it is shown once, and only its SHA-256 is kept. A service accepts it within seconds.
 
@@ -74,7 +73,6 @@ def create(
     """
     from drumlin.api.access.callers import Role
 
-    one_of(output, ("table", "json"), "--output")
     file = _file(store, tokens, config)
     chosen = Role(one_of(role, tuple(Role), "--role"))
     first = not file.path.exists()
@@ -87,17 +85,16 @@ def create(
 
 
 @app.command("list")
-def list_(store: Store = None, tokens: Tokens = None, config: Config = None, output: Form = "table") -> None:
+def list_(store: Store = None, tokens: Tokens = None, config: Config = None, output: Report = "table") -> None:
     """List the tokens, also those that ended within the last 30 days. The tokens themselves are kept nowhere.
 
     **Example**: `drumlin token list --store /var/lib/drumlin -o json`
     """
-    from drumlin.api.cli.output import emit_json, emit_table
+    from drumlin.api.cli.output import Output, emit_table, emit_value
 
-    one_of(output, ("table", "json"), "--output")
     rows = [_shown(each) for each in _file(store, tokens, config).read()]
-    if output == "json":
-        emit_json(rows)
+    if output != "table":
+        emit_value(rows, Output(output))
     else:
         columns = ("name", "role", "state", "created", "expires", "bound to", "id")
         emit_table(columns, [[_cell(row, column) for column in columns] for row in rows])
@@ -111,13 +108,12 @@ def rotate(
     store: Store = None,
     tokens: Tokens = None,
     config: Config = None,
-    output: Form = "table",
+    output: Report = "table",
 ) -> None:
     """Make a new token for a name and print it; the old one ends after `--overlap`. It lives as long as the old one did.
 
     **Example**: `drumlin token rotate grafana --overlap 1d --store /var/lib/drumlin`
     """
-    one_of(output, ("table", "json"), "--output")
     file = _file(store, tokens, config)
     both = None if overlap == "0" else _length(overlap)
     _print_made(*file.rotate(name, both or timedelta(0), lifetime=_length(expires)), output)
@@ -125,18 +121,17 @@ def rotate(
 
 @app.command()
 def revoke(
-    name: Name, store: Store = None, tokens: Tokens = None, config: Config = None, output: Form = "table"
+    name: Name, store: Store = None, tokens: Tokens = None, config: Config = None, output: Report = "table"
 ) -> None:
     """End all tokens of a name; a service that runs ends them within seconds, open streams too.
 
     **Example**: `drumlin token revoke grafana --store /var/lib/drumlin`
     """
-    from drumlin.api.cli.output import emit_json
+    from drumlin.api.cli.output import Output, emit_value
 
-    one_of(output, ("table", "json"), "--output")
     ended = _file(store, tokens, config).revoke(name)
-    if output == "json":
-        emit_json([_shown(each) for each in ended])
+    if output != "table":
+        emit_value([_shown(each) for each in ended], Output(output))
     else:
         _note(f"{len(ended)} token{'s' if len(ended) > 1 else ''} of {name} revoked")
 
@@ -183,10 +178,10 @@ def _owners(given: Sequence[str] | None, cluster: str | None) -> tuple[str, ...]
 
 
 def _print_made(record: TokenRecord, token: str, output: str) -> None:
-    from drumlin.api.cli.output import emit, emit_json
+    from drumlin.api.cli.output import Output, emit, emit_value
 
-    if output == "json":
-        emit_json({"token": token, **_shown(record)})
+    if output != "table":
+        emit_value({"token": token, **_shown(record)}, Output(output))
         return
     until = f" until {record.expires:%Y-%m-%d %H:%M} UTC" if record.expires else ", without an end"
     _note(f"token of {record.name}, role {record.role}{until}; it is shown once")

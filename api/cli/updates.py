@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from drumlin.api.cli.options import Url
-from drumlin.kg.errors import InvalidInput
+from drumlin.api.cli.options import GRACE, Url, connect, text_of, time_limit
 
 
 def update(
     file: Annotated[str, typer.Argument(help="File with the update, or - for stdin.")],
     url: Url = None,
-    timeout: Annotated[
-        float | None, typer.Option(help="Seconds it may take; can only shorten the service's own.", min=0.001)
-    ] = None,
 ) -> None:
     """Run a SPARQL Update, all of it or nothing, and print the generation that holds it.
 
     **Examples**: `drumlin update rename.ru` · `echo 'CLEAR GRAPH <http://example.org/g>' | drumlin update -`
     """
-    import drumlin
-
-    with drumlin.connect(url) as client:
-        print(client.update(_read(file), seconds=timeout))
-
-
-def _read(file: str) -> str:
-    try:
-        content = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return content.decode()
-    except OSError as error:
-        raise InvalidInput(f"{file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file} is not UTF-8, from byte {error.start} on") from error
+    with connect(url, grace=GRACE) as client:
+        print(client.update(text_of(file), seconds=time_limit()))

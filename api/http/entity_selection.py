@@ -10,6 +10,7 @@ from drumlin.api.http import filter_validation
 from drumlin.kg.errors import InvalidInput, TooLarge
 from drumlin.kg.search.query import SearchQuery
 from drumlin.kg.sparql import gate
+from drumlin.kg.telemetry.groups import NONE
 from drumlin.kg.telemetry.series import Window
 
 MAX_ENTITIES = 10_000
@@ -49,6 +50,12 @@ def grouped(service: Services, selection: GroupedSelection, span: Window) -> tup
     found = service.resolver.groups(selection.group_by, span, among)
     if not found:
         raise InvalidInput("no pod of what is selected ran in the window", hint="take a longer window")
+    key = selection.group_by.partition("label:")[2]
+    if key and not service.settings.keeps_label(key) and all(each.endswith(f"/{NONE}") for each in found):
+        raise InvalidInput(
+            f"labels with the key {key[:100]} are not kept, so there is nothing to group by",
+            hint="add it to the setting labels to keep them",
+        )
     return found, among
 
 

@@ -7,6 +7,7 @@ from difflib import get_close_matches
 
 from drumlin.api.bootstrap import Services
 from drumlin.kg.errors import InvalidInput
+from drumlin.kg.model.kind_names import kind_named
 from drumlin.kg.search.query import SearchQuery
 from drumlin.ontology.vocabulary import CLASSES, PHASES, QUANTITIES
 
@@ -31,6 +32,7 @@ def _occurs(service: Services, name: str, value: str) -> bool:
 
 def _none(name: str, value: str, known: frozenset[str]) -> InvalidInput:
     written = {each.lower(): each for each in sorted(known)}
-    close = get_close_matches(value[:64].lower(), written, n=1)
+    kind = kind_named(value[:64]) if name == "type" else None  # deploy, pvc: as kubectl has them
+    close = [kind.entity.lower()] if kind else get_close_matches(value[:64].lower(), written, n=1)
     hint = f"did you mean {written[close[0]]}?" if close else f"it is one of {', '.join(sorted(known))}"
     return InvalidInput(f"there is no {name} {value[:64]!r}", hint=hint, detail={"offered": sorted(known)})

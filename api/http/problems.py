@@ -21,6 +21,7 @@ from starlette.routing import Match, Route
 
 from drumlin.api import answers
 from drumlin.kg import errors
+from drumlin.kg.config.explaining import explained, place
 from drumlin.kg.errors import DrumlinError
 
 log = structlog.get_logger()
@@ -268,15 +269,12 @@ def crash_response(request: Request, error: Exception) -> Response:
 
 def parameters_response(request: Request, error: RequestValidationError) -> Response:
     """Answer a request whose parameters are not of their types, each with what is wrong with it."""
-    found = [
-        {"name": ".".join(str(part) for part in each["loc"]), "reason": each["msg"]}
-        for each in error.errors()[:_MAX_PARAMETERS]
-    ]
+    found = [{"name": ".".join(place(each)), "reason": explained(each)} for each in error.errors()[:_MAX_PARAMETERS]]
     body = {
         "type": PROBLEM_BASE + "invalid-parameter",
         "title": "Invalid parameter",
         "status": 422,
-        "detail": "; ".join(f"{each['name']}: {each['reason']}" for each in found),
+        "detail": "; ".join(f"{each['name'].removeprefix('query.')}: {each['reason']}" for each in found),
         "parameters": found,
     }
     return problem_response(request, body)

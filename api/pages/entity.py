@@ -93,6 +93,15 @@ class MetricCard:
 
 
 @dataclass(frozen=True, slots=True)
+class DashboardLink:
+    """A page elsewhere that shows a signal of an entity: the datasource that it belongs to, and its address."""
+
+    name: str
+    signal: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class EntityView:
     """Everything that the page of an entity shows at once."""
 
@@ -112,6 +121,7 @@ class EntityView:
     runs: Timeline | None
     more_runs: bool
     metrics: tuple[MetricCard, ...]
+    dashboards: tuple[DashboardLink, ...]
     logs: bool
     notes: bool
     place: tuple[ShownValue, ...]
@@ -178,6 +188,7 @@ def view(service: Services, catalogue: QueryCatalogue, id: str, *, whole: bool =
         runs=timeline(runs, now()),
         more_runs=more,
         metrics=() if graph.tombstone else tuple(_metrics(service, short, document)) or _forecast_of(service, document),
+        dashboards=tuple(_dashboards(document)),
         logs=not graph.tombstone and _has_logs(former or kind),
         notes=not short.startswith("notes/") and service.subgraphs.has_notes(graph.iri),
         place=tuple(_place(service, document)),
@@ -296,6 +307,15 @@ def _metrics(service: Services, short: str, document: Mapping[str, Any]) -> Iter
     except (InvalidInput, ResourceNotFound):
         return  # an entity of a class that nothing is measured of
     yield from (MetricCard(name, units.get(name, ""), short) for name in names)
+
+
+def _dashboards(document: Mapping[str, Any]) -> Iterator[DashboardLink]:
+    for telemetry in listed(document.get("telemetry", [])):
+        signal = _word(telemetry.get("signal", "")) if isinstance(telemetry, dict) else ""
+        for each in listed(telemetry.get("dashboard", [])) if signal else []:
+            url = str(each.get("url", ""))
+            if url.startswith(("https://", "http://")):
+                yield DashboardLink(name_of(str(each.get("id", ""))).removesuffix(f".{signal}"), signal, url)
 
 
 def _forecast_of(service: Services, document: Mapping[str, Any]) -> tuple[MetricCard, ...]:

@@ -17,7 +17,7 @@ from drumlin.api.querying import SOLUTIONS, ParsedQuery
 from drumlin.api.routes import queries as saved_queries
 from drumlin.kg.rdf.syntax import TURTLE
 from drumlin.kg.sparql import gate, protocol
-from drumlin.kg.sparql.absent_terms import AbsentTerm
+from drumlin.kg.sparql.absent_terms import AbsentTerm, UnkeptLabel
 from drumlin.kg.sparql.dataset import Dataset
 from drumlin.ontology.vocabulary import CLASSES, CONCEPTS, PROPERTIES
 from drumlin.queries.catalogue import SavedQuery
@@ -39,7 +39,7 @@ class QueryView:
     text: str
     seconds: str
     form: str
-    absent: tuple[AbsentTerm, ...] = ()
+    absent: tuple[AbsentTerm | UnkeptLabel, ...] = ()
     table: ResultTable | None = None
     truth: bool | None = None
     graph: str = ""

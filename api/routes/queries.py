@@ -87,10 +87,15 @@ def _described(query: SavedQuery) -> str:
 def _endpoint(query: SavedQuery) -> Callable[..., Response]:
     """Return a function whose signature is the query's: FastAPI makes the documentation of it."""
 
-    def ask(service: Services, accept: str | None, wanted: str | None, **given: str | None) -> Response:
+    def ask(service: Services, accept: str | None, wanted: str | None, explain: bool, **given: str | None) -> Response:
         given = {name.removeprefix(_PREFIX): value for name, value in given.items()}
         return _answer(
-            service, query, {name: value for name, value in given.items() if value is not None}, accept, wanted
+            service,
+            query,
+            {name: value for name, value in given.items() if value is not None},
+            accept,
+            wanted,
+            explain=explain,
         )
 
     fixed = {
@@ -99,7 +104,9 @@ def _endpoint(query: SavedQuery) -> Callable[..., Response]:
         "wanted": Annotated[
             str | None, Query(alias="format", description="json, csv, tsv, srj or rq; wins over Accept.")
         ],
+        "explain": Annotated[bool, Query(description="SPARQL JSON of no rows says why, as `warnings`.")],
     }
+    defaults: dict[str, Any] = {"accept": None, "wanted": None, "explain": False}
     kind = inspect.Parameter.KEYWORD_ONLY
     ask.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # FastAPI reads it
         [
@@ -109,7 +116,7 @@ def _endpoint(query: SavedQuery) -> Callable[..., Response]:
             ),
             *(
                 inspect.Parameter(
-                    name, kind, annotation=note, **({"default": None} if name in ("accept", "wanted") else {})
+                    name, kind, annotation=note, **({"default": defaults[name]} if name in defaults else {})
                 )
                 for name, note in fixed.items()
             ),
@@ -133,7 +140,13 @@ def _default(parameter: Parameter) -> dict[str, Any]:
 
 
 def _answer(
-    service: Services, query: SavedQuery, values: Mapping[str, str], accept: str | None, wanted: str | None
+    service: Services,
+    query: SavedQuery,
+    values: Mapping[str, str],
+    accept: str | None,
+    wanted: str | None,
+    *,
+    explain: bool,
 ) -> Response:
     if wanted and wanted not in _FORMATS:
         raise unnamed(wanted, _FORMATS, _OFFERED)
@@ -144,7 +157,10 @@ def _answer(
     gated = gate.check(text, max_bytes=service.settings.query_bytes)
     if media_type == JSON:
         return _plain(service, query, gated.text)
-    return querying.run(service, ParsedQuery(gated.text, Dataset(), media_type, timeout=None, volatile=gated.volatile))
+    parsed = ParsedQuery(gated.text, Dataset(), media_type, timeout=None, volatile=gated.volatile)
+    if explain:
+        return querying.explained(service, parsed, query.named(values, service.iris))
+    return querying.run(service, parsed)
 
 
 def bound(service: Services, query: SavedQuery, values: Mapping[str, str]) -> str:

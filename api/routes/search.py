@@ -11,6 +11,7 @@ from drumlin.api.bootstrap import Services, parts
 from drumlin.api.http import filter_validation
 from drumlin.kg.search.facets import FIELDS
 from drumlin.kg.search.query import SearchQuery, Sort
+from drumlin.kg.sparql.absent_terms import unkept_labels
 
 router = APIRouter(tags=["search"])
 Service = Annotated[Services, Depends(parts)]
@@ -67,10 +68,12 @@ def search(
     """Return a page of matches, how many there are, and how they spread over each facet.
 
     ``exact`` is false when there are more than 2,000 matches: then ``total`` and the counts are those of 2,000 of them. ``next`` is
-    absent at the end.
+    absent at the end. ``warnings`` name labels of the text that are not kept, when nothing is found.
     """
     filter_validation.check(service, narrowed)
     facets = DEFAULT_FACETS if facet is None else tuple(each for each in facet if each != "none")
     question = SearchQuery(q, narrowed, "", tombstones, sort, cursor, "", limit, facets)
     found: dict[str, Any] = msgspec.to_builtins(service.search.find(question))
+    if not found["total"] and (unkept := unkept_labels(q.split(), service.settings.keeps_label)):
+        found["warnings"] = [each.detail for each in unkept]
     return {key: value for key, value in found.items() if value is not None}

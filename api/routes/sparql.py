@@ -32,7 +32,7 @@ async def query(request: Request, service: Service) -> Response:
     """Answer a query sent by GET, as a form, or as a direct POST. The default graph is the union of all graphs.
 
     Without a query, a GET that accepts RDF gets the service description. With ``explain=true`` a SELECT in JSON that finds nothing has
-    ``warnings``: the terms of the query that occur nowhere in the graph, each with what may have been meant.
+    ``warnings``: the terms of the query that occur nowhere in the graph, each with what may have been meant, and labels that are not kept.
     """
     if description.wanted(request):
         return await service.bulkheads.queries.run(lambda: description.describe(request, service))
@@ -49,7 +49,7 @@ async def query(request: Request, service: Service) -> Response:
             body,
             max_bytes=limit,
         )
-        told = querying.explained(service, parsed) if request.query_params.get("explain") == "true" else None
-        return told or querying.run(service, parsed)
+        explains = request.query_params.get("explain") == "true"
+        return querying.explained(service, parsed) if explains else querying.run(service, parsed)
 
     return await service.bulkheads.queries.run(work)

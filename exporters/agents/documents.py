@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Any
 
 from drumlin.exporters.agents.registration import KINDS, AgentRegistration, EntityRegistration
-from drumlin.exporters.pipeline.context import kept
 from drumlin.exporters.protocol import without_nulls
-from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.settings import Settings, kept
 from drumlin.kg.errors import InvalidDocument
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument

@@ -18,6 +18,7 @@ from drumlin.exporters.kubernetes.extensions import extended_kinds
 from drumlin.exporters.kubernetes.kinds import KINDS, OPTIONAL
 from drumlin.exporters.protocol import Kind
 from drumlin.kg.config.custom_resources import ExtensionSettings, ResourceSettings
+from drumlin.kg.config.explaining import explained, meant, place
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import InvalidSettings
 
@@ -58,9 +59,12 @@ def _mapping(name: str) -> _Mapping:
     try:
         return _Mapping.model_validate(tomllib.loads(_text(name)))
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidSettings(f"mapping {name}: {where}: {first['msg']}") from error
+        first = error.errors(include_url=False)[0]
+        near = meant(place(first), _Mapping) if first["type"] == "extra_forbidden" else None
+        raise InvalidSettings(
+            f"mapping {name}: {'.'.join(place(first))}: {explained(first)}",
+            hint=f"did you mean {near}?" if near else None,
+        ) from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         known = ", ".join(SHIPPED)
         raise InvalidSettings(f"mapping {name}: {error}", hint=f"name a TOML file, or one of {known}") from error

@@ -1,4 +1,4 @@
-"""Built-in kinds in another system: relations that mapped objects state of them, or that stand in its labels and annotations.
+"""Built-in kinds in another system: what mapped objects state of them, or stands in its labels, annotations and status.
 
 A pod of a Kuscia task has no owner reference; an annotation names its task. What a kind says of itself stands: a mapping adds what it
 does not have.
@@ -7,7 +7,7 @@ does not have.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,8 +16,8 @@ import msgspec
 
 from drumlin.exporters.kubernetes.custom import stated, told_links
 from drumlin.exporters.kubernetes.custom_links import Scopes, iris_of, links_of, said_of
-from drumlin.exporters.kubernetes.custom_values import fitting
-from drumlin.exporters.kubernetes.paths import extended_metadata, path
+from drumlin.exporters.kubernetes.custom_values import fitting, gathered, typed
+from drumlin.exporters.kubernetes.paths import extended, path
 from drumlin.exporters.pipeline.context import RenderContext
 from drumlin.exporters.protocol import Kind, without_nulls
 from drumlin.kg.config.custom_resources import ExtensionSettings, RelationSettings, ResourceSettings
@@ -32,9 +32,9 @@ def extended_kinds(
     kinds: Sequence[Kind], extensions: Iterable[ExtensionSettings], tables: Sequence[ResourceSettings], scopes: Scopes
 ) -> tuple[Kind, ...]:
     """Return the built-in kinds with what mappings add to them; raises ``InvalidSettings`` for a kind that has no graph of its own."""
-    added: dict[str, list[RelationSettings]] = defaultdict(list)
+    added: dict[str, list[ExtensionSettings]] = defaultdict(list)
     for extension in extensions:
-        added[extension.kind] += extension.relation
+        added[extension.kind].append(extension)
     mapped = {f"{each.kind.lower()}.{each.group}" for each in tables}
     of = {relation.of for table in tables for relation in table.relation if relation.of}
     of |= {statement.of for table in tables for statement in table.states}
@@ -49,29 +49,37 @@ def extended_kinds(
     )
 
 
-def _extended(kind: Kind, relations: tuple[RelationSettings, ...], told: Stated, scopes: Scopes) -> Kind:
-    if not relations and not told:
+def _extended(kind: Kind, added: tuple[ExtensionSettings, ...], told: Stated, scopes: Scopes) -> Kind:
+    if not added and not told:
         return kind
-    paths = [path(each) for relation in relations for each in (relation.name, relation.namespace) if each]
+    relations = tuple(relation for each in added for relation in each.relation)
+    values = tuple(each.value for each in added if each.value)
+    named = [each for relation in relations for each in (relation.name, relation.namespace) if each]
+    paths = [path(each) for each in (*named, *(each for value in values for each in value.values()))]
     return replace(
         kind,
         projection=_projection(kind, paths) if paths else kind.projection,
-        render=partial(_rendered, kind, relations, told, scopes),
+        render=partial(_rendered, kind, relations, values, told, scopes),
     )
 
 
 def _projection(kind: Kind, paths: Sequence[Any]) -> type[Any]:
-    """Return the kind's projection with what the paths find in its metadata."""
-    fields = {each.name: each.type for each in msgspec.structs.fields(kind.projection)}
-    metadata = extended_metadata(f"{kind.name}Metadata", paths, fields["metadata"])
-    return msgspec.defstruct(
-        kind.name, [("metadata", metadata)], bases=(kind.projection,), frozen=True, gc=False, kw_only=True
-    )
+    """Return the kind's projection with what the paths find in its metadata and its status."""
+    parts = {each.name: each for each in msgspec.structs.fields(kind.projection)}
+    fields: list[tuple[str, Any, Any]] = []
+    for part in sorted({each[0].name for each in paths}):
+        if part not in parts:
+            raise InvalidSettings(f"nothing of the {part} of {kind.segment} is read")
+        made = extended(part, f"{kind.name}{part.title()}", paths, parts[part].type)
+        default = msgspec.field() if parts[part].required else msgspec.field(default_factory=made)
+        fields.append((part, made, default))
+    return msgspec.defstruct(kind.name, fields, bases=(kind.projection,), frozen=True, gc=False, kw_only=True)
 
 
 def _rendered(
     kind: Kind,
     relations: tuple[RelationSettings, ...],
+    values: tuple[Mapping[str, str], ...],
     told: Stated,
     scopes: Scopes,
     manifest: Any,
@@ -93,4 +101,8 @@ def _rendered(
         if own is None or term not in FUNCTIONAL_PROPERTIES:
             before = own if isinstance(own, list) else [own] if own else []
             document[term] = fitting(term, [*before, *iris])
+    for each in values:
+        texts = gathered(each, manifest)
+        if all(texts.values()):
+            document = {term: typed(term, found) for term, found in texts.items()} | document
     return without_nulls(document)

@@ -163,14 +163,17 @@ def projection(name: str, paths: Sequence[Path], selectors: Sequence[Path] = ())
     return msgspec.defstruct(name, [("metadata", metadata)], bases=(made,), frozen=True, gc=False, kw_only=True)
 
 
-def extended_metadata(name: str, paths: Sequence[Path], base: type[Any]) -> Any:
-    """Return a struct below ``base`` that also takes what ``paths`` name in the metadata; raises ``InvalidSettings`` for a field of it."""
+def extended(part: str, name: str, paths: Sequence[Path], base: type[Any]) -> Any:
+    """Return a struct below ``base``, that of a kind's ``part``, that also takes what ``paths`` name there.
+
+    Raises ``InvalidSettings`` for a field that is read already.
+    """
     whole = _Shape()
     for each in paths:
         whole.add(each, Scalar)
-    members = whole.members.get("metadata", _Shape())
+    members = whole.members.get(part, _Shape())
     taken = frozenset(field.encode_name for field in msgspec.structs.fields(base))
-    if again := sorted((members.members.keys() & taken) - _METADATA):
+    if again := sorted((members.members.keys() & taken) - (_METADATA if part == "metadata" else frozenset())):
         raise InvalidSettings(f"{again[0]} of this kind are read already; only labels can be named")
     return members.struct(name, base, taken)
 
@@ -203,8 +206,8 @@ def found(value: Any, steps: Path) -> Iterator[Any]:
 def _member(value: Any, name: str) -> Any:
     if isinstance(value, dict):  # labels
         return value.get(name)
-    if name == "metadata" and hasattr(value, name):  # the object's own
-        return value.metadata
+    if name in ("metadata", "status") and hasattr(value, name):  # the object's own
+        return getattr(value, name)
     if isinstance(value, Metadata) and name in _METADATA:
         return getattr(value, name)
     return getattr(value, _attribute(name), None)

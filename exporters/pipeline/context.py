@@ -16,7 +16,7 @@ from drumlin.exporters.pipeline.restore import Memory, home_in
 from drumlin.exporters.pipeline.sink import Sink
 from drumlin.exporters.protocol import Topic
 from drumlin.kg.config.datasources import DatasourceSettings
-from drumlin.kg.config.settings import Settings
+from drumlin.kg.config.settings import Settings, kept
 from drumlin.kg.errors import Violation
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -194,11 +194,6 @@ def _holds(rule: DatasourceSettings | None, datasource: str, subject: Subject, s
     if rule.metrics == "scraped" and datasource not in scrapers:
         return False
     return not rule.namespaces or any(fnmatchcase(subject.namespace, each) for each in rule.namespaces)
-
-
-def kept(key: str, allowed: Sequence[str]) -> bool:
-    """Return whether a label is on the allow-list: by its key, or by a prefix that ends in ``*``."""
-    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in allowed)
 
 
 def domain_topic(namespace: str) -> Topic:

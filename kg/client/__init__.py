@@ -8,7 +8,7 @@ It imports only ``kg`` and ``ontology``; errors are those of ``kg.errors``, the 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
@@ -31,6 +31,7 @@ from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.rows import Rows
 from drumlin.kg.client.transport import AwaitingWire, BlockingWire, ClientTransport, finished, one_by_one, time_out
 from drumlin.kg.client.update_api import AsyncGraph, Graph, Updating, graph_name
+from drumlin.kg.client.within import AsgiApp, WithinTransport
 from drumlin.kg.client.workloads import AsyncWorkload, Workload
 from drumlin.kg.errors import InvalidSettings
 
@@ -91,10 +92,11 @@ class Client(Blocking, _ClientOperations):
     """A connection to a service at ``url``; use it as a context manager. Threads may share one.
 
     ``timeout`` is in seconds and bounds the silence within one request (connecting: 5 s at most; what is known to take long has a bound
-    of its own). A request is repeated up to ``retries`` times, after what the service's ``Retry-After`` says (30 s at most), else after
-    0.2 s and twice as long each time: when the service was not reached or says 429, and, where that is safe, when it says 503 or the
-    connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file`` a file with one, which is read for each
-    request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is taken.
+    of its own, unless ``limit`` sets one for all requests). A request is repeated up to ``retries`` times, after what the service's
+    ``Retry-After`` says (30 s at most), else after 0.2 s and twice as long each time: when the service was not reached or says 429, and,
+    where that is safe, when it says 503 or the connection breaks; never when it is only slow. ``token`` is a bearer token, ``token_file``
+    a file with one, which is read for each request, so it may be rotated; without them, ``DRUMLIN_TOKEN_FILE`` or ``DRUMLIN_TOKEN`` is
+    taken. An answer that is read whole and has more than ``max_bytes`` raises ``TooLarge``.
 
     Raises ``InvalidSettings`` for an invalid address. Every operation may raise ``SourceUnavailable`` (no answer: the message says
     why), ``Unauthenticated`` (401), ``Forbidden`` (403), ``StoreUnavailable`` (503) and ``Throttled`` (429); each says what it raises
@@ -109,9 +111,11 @@ class Client(Blocking, _ClientOperations):
         token_file: Path | None = None,
         timeout: float = 60.0,
         retries: int = 2,
+        limit: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         wire = BlockingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries))
+        super().__init__(ClientTransport(wire, retries, limit, max_bytes))
 
     def __enter__(self) -> Self:
         return self
@@ -178,9 +182,11 @@ class AsyncClient(Awaiting, _ClientOperations):
         token_file: Path | None = None,
         timeout: float = 60.0,
         retries: int = 2,
+        limit: float | None = None,
+        max_bytes: int | None = None,
     ) -> None:
         wire = AwaitingWire(**_options(url, timeout, retries, token, token_file))
-        super().__init__(ClientTransport(wire, retries))
+        super().__init__(ClientTransport(wire, retries, limit, max_bytes))
 
     async def __aenter__(self) -> Self:
         return self
@@ -234,3 +240,19 @@ class AsyncClient(Awaiting, _ClientOperations):
         from drumlin.kg.client.forecasts import AsyncForecasts
 
         return AsyncForecasts(self._carrier)
+
+
+def client_within(
+    app: AsgiApp, headers: Mapping[str, str], address: str, *, limit: float, max_bytes: int
+) -> AsyncClient:
+    """Return a client of a service that runs in this process (ASGI), for a caller with these ``headers`` at ``address``.
+
+    ``limit`` is in seconds, ``max_bytes`` bounds an answer; nothing of the environment is sent.
+    """
+    client = AsyncClient.__new__(AsyncClient)
+    own = {"Accept-Encoding": "identity", **headers}  # to compress for oneself costs time
+    wire = AwaitingWire(
+        base_url=DEFAULT_URL, transport=WithinTransport(app, address), headers=own, timeout=time_out(limit)
+    )
+    Awaiting.__init__(client, ClientTransport(wire, 0, limit, max_bytes))
+    return client

@@ -211,10 +211,12 @@ def sparql(
     return Call("POST", "/sparql", _answer, params=params, headers=headers, content=encoded(query))
 
 
-def sparql_text(query: str, media_type: str) -> Call[bytes]:
+def sparql_text(query: str, media_type: str, *, seconds: float | None = None) -> Call[bytes]:
     """Run a query and return the result as it was written."""
     headers = {"Content-Type": "application/sparql-query; charset=utf-8", "Accept": media_type}
-    return Call("POST", "/sparql", lambda response: response.content, headers=headers, content=encoded(query))
+    params = {} if seconds is None else {"timeout": seconds}
+    content = encoded(query)
+    return Call("POST", "/sparql", lambda response: response.content, params=params, headers=headers, content=content)
 
 
 def _answer(response: httpx.Response) -> Any:

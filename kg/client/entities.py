@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any
 
 from drumlin.kg.client import notebook
+from drumlin.kg.errors import UnknownMetric
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,21 @@ class Metric:
     def query(self) -> str:
         """The query for the preferred datasource, else for the first (by name)."""
         return self.queries[self.preferred or min(self.queries)]
+
+
+class EntityMetrics(dict[str, Metric]):
+    """The metrics of an entity by name; a name that it has not raises ``UnknownMetric`` with the one that may have been meant."""
+
+    def __init__(self, entity: str, found: Mapping[str, Metric]) -> None:
+        super().__init__(found)
+        self._entity = entity
+
+    def __missing__(self, name: str) -> Metric:
+        near = get_close_matches(str(name)[:64], self, n=1)
+        meant = f"; did you mean {near[0]!r}?" if near else ""
+        raise UnknownMetric(
+            f"{self._entity} has no metric {name!r}{meant}", hint=f"it has {', '.join(sorted(self)) or 'none'}"
+        )
 
 
 def metrics_of(document: Mapping[str, Any]) -> dict[str, Metric]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from drumlin.kg.client import calls
+from drumlin.kg.client import calls, similar
 from drumlin.kg.client.calls import Call
 from drumlin.kg.client.endpoint import composed, operation
 from drumlin.kg.client.problems import error_of
@@ -41,7 +41,10 @@ def _search(
 
 
 def _query(name: str, /, **parameters: Any) -> Call[Rows]:
-    """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``."""
+    """Ask a saved query; raises ``ResourceNotFound`` for an unknown one, ``InvalidInput`` for its parameters, ``QueryRejected``.
+
+    With ``explain=True``, ``warnings`` of rows that there are none of say what of the parameters is nowhere in the graph.
+    """
     return calls.query(name, parameters)
 
 
@@ -196,6 +199,11 @@ class QueryOperations:
     ready = operation(calls.ready)
     about = operation(calls.about)
     apply = operation(_apply)
+
+    @composed
+    async def similar(self, /, id: str, *, limit: int = 3) -> list[str]:
+        """Return short ids that may have been meant by one that there is not, the nearest first; raises what ``search`` raises."""
+        return await similar.similar(self._carrier, id, limit)
 
     @composed
     async def history(

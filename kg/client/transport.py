@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from concurrent.futures import CancelledError, Future
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import httpx
@@ -20,13 +22,15 @@ import msgspec
 
 from drumlin.kg.client.calls import Call
 from drumlin.kg.client.problems import raise_for_problem, retry_after
-from drumlin.kg.errors import InvalidInput, SourceUnavailable
+from drumlin.kg.errors import InvalidInput, SourceUnavailable, TooLarge
 from drumlin.kg.model.connection_errors import REFUSED, Reason, lasts, reason_of
 
 T = TypeVar("T")
 
 _LONGEST_PAUSE = 30.0  # seconds between two tries, whatever Retry-After says
 CONNECT_SECONDS = 5.0
+_OF_THE_BODY = frozenset({"content-encoding", "content-length", "transfer-encoding"})  # as it came
+_ENDED = re.compile("disconnected|closed connection|connection closed", re.IGNORECASE)  # what httpx's two parsers say
 
 
 class CarryMode(Protocol):
@@ -199,7 +203,9 @@ def _request(http: httpx.Client | httpx.AsyncClient, call: Call[Any]) -> httpx.R
             content=call.content,
             timeout=timeout,
         )
-    except (httpx.InvalidURL, UnicodeEncodeError) as error:  # parameters of 64 KB, half a surrogate pair
+    except UnicodeEncodeError as error:  # half a surrogate pair
+        raise InvalidInput(f"a parameter of {call.method} {call.path} is not valid Unicode") from error
+    except httpx.InvalidURL as error:  # parameters of 64 KB
         raise InvalidInput(f"{call.method} {call.path} cannot be sent as it is: {error}") from error
 
 
@@ -209,11 +215,17 @@ def time_out(seconds: float) -> httpx.Timeout:
 
 
 class ClientTransport:
-    """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help."""
+    """Carries calls to one service over a wire; each is tried ``retries`` times more when it is safe and may help.
 
-    def __init__(self, wire: Wire, retries: int) -> None:
+    ``limit``: seconds of silence within a request, whatever its call says, and in which it may be tried again; None: as the call or
+    the wire says. ``max_bytes``: of an answer that is read whole; None: any number.
+    """
+
+    def __init__(self, wire: Wire, retries: int, limit: float | None = None, max_bytes: int | None = None) -> None:
         self._wire = wire
         self._retries = retries
+        self._limit = limit
+        self._max_bytes = max_bytes
         self.pause = wire.pause
         self.aside = wire.aside
         self.close = wire.close
@@ -225,13 +237,34 @@ class ClientTransport:
 
     async def run(self, call: Call[T]) -> T:
         """Carry out one call; raises the service's own errors, and ``SourceUnavailable`` when there is no answer, or none of a service."""
-        response = await self._answer(call, self._retries, whole=True)
+        bounded = self._max_bytes is not None
+        response = await self._answer(call, self._retries, whole=not bounded)
+        if self._max_bytes is not None:
+            response = await self._bounded(call, response, self._max_bytes)
         try:
             return call.read(response)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError) as error:
             raise SourceUnavailable(
                 f"what {self.url} answers to {call.path} is no service's answer", hint="check the address"
             ) from error
+
+    async def _bounded(self, call: Call[Any], response: httpx.Response, most: int) -> httpx.Response:
+        """Read an answer whole; raises ``TooLarge`` as soon as it has more than ``most`` bytes."""
+        body = bytearray()
+        try:
+            async with aclosing(self._wire.chunks(response)) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > most:
+                        raise TooLarge(
+                            f"the answer to {call.path} has more than {most:,} bytes", hint="ask for less at a time"
+                        )
+        except httpx.RequestError as error:
+            raise self._unanswered(call, error) from error
+        finally:
+            await self._wire.leave(response)
+        plain = [(name, value) for name, value in response.headers.items() if name not in _OF_THE_BODY]
+        return httpx.Response(response.status_code, headers=plain, content=bytes(body), request=response.request)
 
     async def stream(self, call: Call[Any]) -> AsyncGenerator[bytes, None]:
         """Carry out one call and yield its body as it comes; once it has begun it is not begun again."""
@@ -252,19 +285,21 @@ class ClientTransport:
             await self._wire.leave(response)
 
     async def _answer(self, call: Call[Any], retries: int, *, whole: bool) -> httpx.Response:
+        call = call if self._limit is None else replace(call, seconds=self._limit)
+        ends = None if self._limit is None else time.monotonic() + self._limit
         attempt = 0
         while True:
             try:
                 response = await self._wire.send(call, whole=whole)
             except httpx.RequestError as error:
-                if attempt >= retries or not _may_help(call, error):
-                    raise self._unanswered(call, error) from error
                 wait = backoff(attempt)
+                if attempt >= retries or not _may_help(call, error) or _is_late(wait, ends):
+                    raise self._unanswered(call, error) from error
             else:
-                if attempt >= retries or not _is_busy(call, response.status_code):
+                wait = pause_before(attempt, retry_after(response))
+                if attempt >= retries or not _is_busy(call, response.status_code) or _is_late(wait, ends):
                     return await self._checked(call, response)
                 await self._wire.leave(response)
-                wait = pause_before(attempt, retry_after(response))
             await self.pause(wait)
             attempt += 1
 
@@ -283,17 +318,29 @@ class ClientTransport:
     def _unanswered(self, call: Call[Any], error: httpx.RequestError) -> SourceUnavailable:
         if isinstance(error, httpx.ReadTimeout | httpx.WriteTimeout):
             seconds = error.request.extensions["timeout"]["read"]
-            text, hint, _ = Reason(
-                f"nothing came for {seconds:g} s", "it is busy; what takes long needs a longer timeout"
-            )
+            text = f"nothing came for {seconds:g} s, which is the time limit"
+            hint = "it is busy, or this takes long: give it a longer timeout (drumlin … --timeout SECONDS)"
         else:
-            text, hint, _ = reason_of(error) or Reason(
-                str(error) or type(error).__name__, "check that it is a Drumlin service"
-            )
+            text, hint, _ = reason_of(error) or _unexplained(error)
         hint += "; start one with: drumlin serve" if text == REFUSED.text else ""
         return SourceUnavailable(
             f"no answer from the service at {self.url} to {call.method} {call.path}: {text}", hint=hint
         )
+
+
+def _unexplained(error: httpx.RequestError) -> Reason:
+    """Return why there is no answer, where none of the standard library's errors says it: the connection ended, or no HTTP came."""
+    if isinstance(error, httpx.RemoteProtocolError) and _ENDED.search(str(error)):
+        return Reason(
+            "the connection ended without a whole answer",
+            "ask again; a proxy in between may have a time limit of its own",
+        )
+    return Reason(str(error) or type(error).__name__, "check that it is a Drumlin service")
+
+
+def _is_late(wait: float, ends: float | None) -> bool:
+    """Return whether a time limit (by the monotonic clock) leaves no room for another try after a pause."""
+    return ends is not None and time.monotonic() + wait >= ends
 
 
 def _is_busy(call: Call[Any], status: int) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from drumlin.kg.client import calls, notebook
 from drumlin.kg.client.endpoint import Awaiting, Blocking, composed
-from drumlin.kg.client.entities import Identity, Metric, metrics_of
+from drumlin.kg.client.entities import EntityMetrics, Identity, Metric, metrics_of
 from drumlin.kg.client.resolve_api import Resolved
 from drumlin.kg.client.transport import ClientTransport, finished
 from drumlin.kg.errors import ResourceNotFound
@@ -46,7 +46,7 @@ class _Workload:
             self._document = await self._carrier.run(calls.get_subgraph(self.id))
         return self._document
 
-    async def _metrics(self) -> dict[str, Metric]:
+    async def _metrics(self) -> EntityMetrics:
         """Return its metrics: what every workload has, and what its pods expose themselves."""
         if self._own is None:
             try:
@@ -54,12 +54,12 @@ class _Workload:
                 self._own = metrics_of(document)
             except ResourceNotFound:
                 self._own = {}
-        return self._own | metrics_of(await self._loaded())
+        return EntityMetrics(self.id, self._own | metrics_of(await self._loaded()))
 
     @composed
     async def resolve(self, /, metric: str, **window: str | None) -> Resolved:
         """Resolve one of its metrics; see ``Client.resolve``. Raises ``ResourceNotFound`` for one that it does not have."""
-        name = _known(metric, await self._metrics(), self.id)
+        name = (await self._metrics())[metric].name
         return await self._carrier.run(calls.resolve(self.id, name, **window))
 
     @composed
@@ -71,7 +71,7 @@ class _Workload:
         from drumlin.kg.client import telemetry
 
         known = await self._metrics()
-        names = [_known(metric, known, self.id) for metric in metrics] or list(known)
+        names = [known[metric].name for metric in metrics] or list(known)
         return await telemetry.history(self._carrier, [self.id], names, options, progress)
 
 
@@ -88,7 +88,7 @@ class Workload(Blocking, _Workload):
         return finished(self._loaded())
 
     @property
-    def metrics(self) -> dict[str, Metric]:
+    def metrics(self) -> EntityMetrics:
         """Its metrics by name, each with unit and query; those that its pods expose themselves too (fetched once)."""
         return finished(self._metrics())
 
@@ -104,12 +104,6 @@ class AsyncWorkload(Awaiting, _Workload):
         """Return the whole graph as a nested JSON-LD document (fetched once); see ``Workload.document``."""
         return await self._loaded()
 
-    async def metrics(self) -> dict[str, Metric]:
+    async def metrics(self) -> EntityMetrics:
         """Return its metrics by name, each with unit and query; see ``Workload.metrics``."""
         return await self._metrics()
-
-
-def _known(metric: str, metrics: Mapping[str, Metric], id: str) -> str:
-    if metric not in metrics:
-        raise ResourceNotFound(f"{id} has no metric {metric!r}", hint=f"it has {', '.join(sorted(metrics)) or 'none'}")
-    return metric

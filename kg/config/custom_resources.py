@@ -286,22 +286,24 @@ class ResourceSettings(BaseModel):
 
 
 class ExtensionSettings(BaseModel):
-    """Relations of a built-in kind that stand in labels and annotations of another system."""
+    """What another system states of a built-in kind: relations and values in labels, annotations and the status."""
 
     model_config = _FROZEN
     kind: Annotated[str, StringConstraints(pattern=r"^[a-z]+$")] = Field(description="Built-in kind, as in ids: `pod`.")
-    relation: tuple[RelationSettings, ...] = Field(
-        min_length=1, description="Relations that it has none of its own of."
-    )
+    relation: tuple[RelationSettings, ...] = Field((), description="Relations that it has none of its own of.")
+    value: dict[str, JsonPath] = Field({}, description="Term → where its value is: stated when all of them are there.")
 
     @model_validator(mode="after")
     def _of_metadata(self) -> Self:
+        _among("value", self.value.keys(), PROPERTIES)
         for each in self.relation:
             paths = (each.name, each.namespace)
             if each.of or each.owner or each.selector or each.each or each.translate or each.to_part:
                 raise ValueError("relation: an extension's are found by name")
             if not all(path.startswith("$.metadata.") for path in paths if path):
                 raise ValueError("relation: paths of an extension begin with $.metadata.")
+        if not all(each.startswith(("$.metadata.", "$.status.")) for each in self.value.values()):
+            raise ValueError("value: paths of an extension begin with $.metadata. or $.status.")
         return self
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AnyHttpUrl, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from drumlin.kg.config.custom_resources import ResourceSettings
 from drumlin.kg.config.datasources import DatasourceSettings, StoreSettings
 from drumlin.kg.config.depends_on import DependsOnSettings
+from drumlin.kg.config.explaining import explained, meant, model_in, place
 from drumlin.kg.config.issuers import IssuerSettings, TokenReviewSettings
 from drumlin.kg.errors import InvalidIdentifier, InvalidSettings
 from drumlin.kg.model.authority import parse_address, parse_authority, parse_origin
@@ -392,6 +398,10 @@ class Settings(BaseSettings):
             _nameable(given.cluster or (number and given.name) or self.cluster, given.name)
         return self
 
+    def keeps_label(self, key: str) -> bool:
+        """Return whether labels with a key are kept."""
+        return kept(key, self.labels)
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -425,8 +435,15 @@ class Settings(BaseSettings):
             return cls(**{name: value for name, value in overrides.items() if value is not None})
         except ValidationError as error:
             raise _told(error, f"{file}: " if content else "") from error
+        except SettingsError as error:
+            raise _unreadable(error) from error
         finally:
             _FILE.reset(reading)
+
+
+def kept(key: str, allowed: Sequence[str]) -> bool:
+    """Return whether a label is on the allow-list: by its key, or by a prefix that ends in ``*``."""
+    return any(key.startswith(each[:-1]) if each.endswith("*") else key == each for each in allowed)
 
 
 _EKS = re.compile(r"arn:[^:]*:eks:[^:]*:[^:]*:cluster/(.+)")
@@ -439,6 +456,7 @@ def _nameable(cluster: str, context: str | None = None) -> str:
     if cluster and not is_plain_segment(cluster):
         eks = _EKS.fullmatch(cluster)
         proposal = re.sub(r"[^A-Za-z0-9._~-]+", "-", eks[1] if eks else cluster).strip("-.") or "prod"
+        proposal += "-cluster" if proposal in RESERVED else ""
         say = f"--context {context}={proposal}" if context else f"--cluster {proposal}"
         raise ValueError(
             f"{cluster!r} cannot name a cluster in ids, which have letters, digits, '-', '.', '_' and '~'; say {say}"
@@ -459,18 +477,32 @@ def _host(written: str) -> str:
 
 
 def _told(error: ValidationError, file: str) -> InvalidSettings:
-    first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in first["loc"])
+    first = error.errors(include_url=False)[0]
+    parts = place(first)
+    variable = _variable(parts)
+    where = variable or f"{file}{'.'.join(parts)}"
+    separator = ": " if parts else ""
     if first["type"] != "extra_forbidden":
-        said = first["msg"].removeprefix("Value error, ")
-        return InvalidSettings(f"{file}{where}: {said}" if where else f"{file}{said}")
-    close = get_close_matches(str(first["loc"][-1])[:64], set(_names()), n=1)
+        return InvalidSettings(f"{where}{separator}{explained(first)}")
+    hint = meant(parts, Settings)
+    if variable and hint:
+        hint = hint.upper().replace(".", "__")
+    return InvalidSettings(f"{where}: there is no such setting", hint=f"did you mean {hint}?" if hint else None)
+
+
+def _unreadable(error: SettingsError) -> InvalidSettings:
+    """Return the error of a variable whose value is to be JSON and is not; what the library says names only the field."""
+    found = re.search(r'field "(\w+)"', str(error))
+    name = found[1] if found else "…"
+    field = Settings.model_fields.get(name)
+    example = '{"id": "…"}' if field and model_in(field.annotation) is field.annotation else '["…"]'
     return InvalidSettings(
-        f"{file}{where}: there is no such setting", hint=f"did you mean {close[0]}?" if close else None
+        f"{_variable([name]) or name}: a setting with parts is written as JSON", hint=f"such as {example}"
     )
 
 
-def _names() -> Iterator[str]:
-    schema = Settings.model_json_schema()
-    for each in (schema, *schema["$defs"].values()):
-        yield from each.get("properties", {})
+def _variable(parts: Sequence[str]) -> str | None:
+    """Return the variable of the environment that sets what stands at a place; None where none does."""
+    known = {each.upper(): each for each in os.environ}
+    names = ("__".join(parts[:depth]).upper() for depth in range(len(parts), 0, -1))
+    return next((known[f"DRUMLIN_{each}"] for each in names if f"DRUMLIN_{each}" in known), None)

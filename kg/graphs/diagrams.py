@@ -1,4 +1,4 @@
-"""What was reached as JSON, Mermaid, DOT and SVG. Pure: the same reach always gives the same text.
+"""What was reached as JSON, Mermaid, DOT, SVG and rows of Grafana's node graph. Pure: the same reach always gives the same text.
 
 Names come from clusters, so each language gets them escaped as text. https://mermaid.js.org/syntax/flowchart.html,
 https://graphviz.org/doc/info/lang.html, https://www.w3.org/TR/SVG2/.
@@ -15,6 +15,8 @@ from drumlin.kg.graphs.reach import Reach, ReachedNode
 from drumlin.kg.model.iris import Iris
 
 _LONGEST = 60
+_WELL = frozenset({"Active", "Available", "Bound", "Ready", "Running", "Succeeded"})
+_FAILING = frozenset({"Failed", "Lost", "NotReady"})
 _BOX, _ROW, _COLUMN, _MARGIN, _LETTERS = 170, 46, 250, 20, 24
 
 
@@ -45,6 +47,45 @@ def as_json(found: Reach, iris: Iris) -> dict[str, Any]:
         ],
         "left_out": found.left_out,
     }
+
+
+def as_node_graph(found: Reach, iris: Iris) -> dict[str, Any]:
+    """Return nodes and edges in the fields that Grafana's node graph draws, each a frame of its own.
+
+    The arc says how a thing is: well, failing, or nothing known of it; ``mainstat`` is its phase.
+    https://grafana.com/docs/grafana/latest/panels-visualizations/visualizations/node-graph/#data-api
+    """
+    return {
+        "nodes": [
+            {
+                "id": (id := iris.short(each.iri)),
+                "title": each.name or id.rpartition("/")[2],
+                "subtitle": each.type,
+                "mainstat": each.phase,
+                "secondarystat": f"+{each.more}" if each.more else "",
+                **{f"arc__{state}": int(state == _state(each.phase)) for state in ("well", "failing", "unknown")},
+                "detail__id": id,
+            }
+            for each in found.nodes
+        ],
+        "edges": [
+            {
+                "id": f"{source} {each.term} {target}",
+                "source": source,
+                "target": target,
+                "mainstat": each.term,
+                "secondarystat": "cyclic" if each.cyclic else "",
+            }
+            for each in found.edges
+            for source, target in ((iris.short(each.source), iris.short(each.target)),)
+        ],
+    }
+
+
+def _state(phase: str) -> str:
+    if phase in _WELL:
+        return "well"
+    return "failing" if phase in _FAILING else "unknown"
 
 
 def as_mermaid(found: Reach, iris: Iris) -> str:

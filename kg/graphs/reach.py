@@ -38,7 +38,10 @@ _IMPLEMENTERS = (
     " UNION { ?root drumlin:implementedBy ?group . ?to drumlin:managedBy ?group } ?to a ?type } LIMIT 100"
 )
 _ROOT = "SELECT ?root ?type WHERE { ?root a ?type }"
-_ABOUT = "SELECT ?node ?type ?name WHERE {{ VALUES ?node {{ {nodes} }} ?node a ?type . OPTIONAL {{ ?node drumlin:name ?name }} }}"
+_ABOUT = (
+    "SELECT ?node ?type ?name ?phase WHERE {{ VALUES ?node {{ {nodes} }} ?node a ?type ."
+    " OPTIONAL {{ ?node drumlin:name ?name }} OPTIONAL {{ ?node drumlin:phase ?phase }} }}"
+)
 _PLAIN = re.compile(r"[^\x00-\x20<>\"{}|^`\\]+")
 
 LookUp = Callable[[str, Mapping[str, str]], Sequence[Row]]
@@ -53,6 +56,7 @@ class ReachedNode:
     name: str
     distance: int
     more: int = 0
+    phase: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,14 +178,15 @@ class _ReachWalk:
 
     def found(self) -> tuple[tuple[ReachedNode, ...], tuple[ReachedEdge, ...]]:
         """Return what was reached, with types and names, and the links, with those that are on a cycle marked."""
-        about: dict[str, tuple[str, str]] = {}
+        about: dict[str, tuple[str, str, str]] = {}
         for group in _groups(list(self._distance)):
             for row in self._look_up(_PREFIX + _ABOUT.format(nodes=group), {}):
-                about[row["node"]] = (row["type"].removeprefix(NAMESPACE), row.get("name", ""))
-        nodes = [
-            ReachedNode(iri, *about.get(iri, ("", "")), distance, self._more[iri])
-            for iri, distance in self._distance.items()
-        ]
+                phase = row.get("phase", "").removeprefix(NAMESPACE)
+                about[row["node"]] = (row["type"].removeprefix(NAMESPACE), row.get("name", ""), phase)
+        nodes = []
+        for iri, distance in self._distance.items():
+            type, name, phase = about.get(iri, ("", "", ""))
+            nodes.append(ReachedNode(iri, type, name, distance, self._more[iri], phase))
         component = _components([(source, target) for source, target, _ in self._edges])
         edges = [
             ReachedEdge(source, target, term, component[source] == component[target])

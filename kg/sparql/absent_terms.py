@@ -1,10 +1,12 @@
-"""Explains an empty answer: the IRIs of a query that occur nowhere in the graph, each with what may have been meant. Pure.
+"""Explains an empty answer: the IRIs of a query that occur nowhere in the graph, and the labels that are not kept. Pure.
 
-A misspelt property or class is no error of SPARQL: the query finds nothing, and says nothing of it.
+A misspelt property or class is no error of SPARQL: the query finds nothing, and says nothing of it. Nor does it find a label that the
+settings do not keep.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -17,6 +19,7 @@ MAX_TERMS = 50
 """IRIs of one query that are looked up."""
 _OF_OURS = CLASSES | PROPERTIES | CONCEPTS
 _WRITTEN = {name.lower(): name for name in sorted(_OF_OURS)}
+_LABEL = re.compile(r"([A-Za-z0-9](?:[A-Za-z0-9._/-]{0,251}[A-Za-z0-9])?)=")  # key=value, as the graph writes labels
 _BUILT_IN = ("http://www.w3.org/2001/XMLSchema#", "http://www.w3.org/2005/xpath-functions")
 
 
@@ -33,6 +36,43 @@ class AbsentTerm:
         """Say it in a sentence."""
         meant = f"; did you mean {self.suggestion}?" if self.suggestion else ""
         return f"{self.written} occurs nowhere in the graph{meant}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnkeptLabel:
+    """A label that a query asks for and the settings do not keep, so that nothing in the graph bears it."""
+
+    written: str
+    key: str
+
+    @property
+    def detail(self) -> str:
+        """Say it in a sentence."""
+        return (
+            f"{self.written}: labels with the key {self.key} are not kept, so nothing bears one; "
+            f"add it to the setting labels to keep them"
+        )
+
+
+def unkept_labels(texts: Iterable[str], keeps: Callable[[str], bool]) -> list[UnkeptLabel]:
+    """Return the labels among ``texts`` (``tier=web``, or ``tier=`` as the beginning of one) whose key is not kept, each key once."""
+    found: dict[str, UnkeptLabel] = {}
+    for text in texts:
+        if (match := _LABEL.match(text)) and not keeps(match[1]):
+            found.setdefault(match[1], UnkeptLabel(text[:100], match[1]))
+    return list(found.values())
+
+
+def asked_labels(query: str) -> list[str]:
+    """Return the strings of a query that asks for ``:label``, where its labels are; [] for any other."""
+    try:
+        read = list(tokens(query))
+        names = {iri for _, iri in _named(read)}
+    except QueryRejected:
+        return []
+    if f"{NAMESPACE}label" not in names:
+        return []
+    return [each.text.strip("\"'") for each in read if each.kind == "string"]
 
 
 def absent_terms(query: str, occurs: Callable[[str], bool]) -> list[AbsentTerm]:

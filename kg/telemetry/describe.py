@@ -152,15 +152,12 @@ def _metrics(
 ) -> NodeDocument | None:
     parts = [_metric(subject, template, datasources, iris) for template in _templates(subject, catalogue)]
     metrics = [part for part in parts if part]
-    dashboards = [link for each in datasources if (link := _dashboard(subject, each))]
-    if not metrics and not dashboards:
+    if not metrics:  # a dashboard shows metrics
         return None
-    telemetry: dict[str, Any] = {"id": Iris.telemetry(subject.iri, "metrics"), "type": "Telemetry", "signal": "metrics"}
-    if metrics:
-        telemetry["hasPart"] = metrics
-    if dashboards:
-        telemetry["dashboard"] = dashboards
-    return telemetry
+    dashboards = [link for each in datasources if (link := _dashboard(subject, each))]
+    iri = Iris.telemetry(subject.iri, "metrics")
+    found: dict[str, Any] = {"id": iri, "type": "Telemetry", "signal": "metrics", "hasPart": metrics}
+    return found | ({"dashboard": dashboards} if dashboards else {})
 
 
 def _templates(subject: Subject, catalogue: TemplateCatalogue) -> Iterator[Template]:

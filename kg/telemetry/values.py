@@ -72,7 +72,13 @@ class CurrentValues:
         return {
             "at": self.at.isoformat().replace("+00:00", "Z"),
             "missing": [
-                {"entity": key.unique_id, "metric": key.metric, "error": type(error).__name__, "detail": str(error)}
+                {
+                    "entity": key.unique_id,
+                    "metric": key.metric,
+                    "error": type(error).__name__,
+                    "detail": str(error),
+                    **({"hint": error.hint} if error.hint else {}),
+                }
                 for key, error in self.missing
             ],
             "warnings": list(self.warnings),

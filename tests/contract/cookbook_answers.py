@@ -572,6 +572,13 @@ def node_software(objects: Objects) -> Iterator[Row]:
             )  # fmt: skip
 
 
+def targets_hosts(objects: Objects, port: str) -> Iterator[Row]:
+    """Answer: Which machines can be scraped?"""
+    for node in objects["Node"]:
+        name = node["metadata"]["name"]
+        yield f"{name}:{port}", name, iri(node, "Node"), "Node", f"{B}cluster/prod", DOMAIN
+
+
 ANSWERS: Mapping[str, Callable[..., Iterator[Row]]] = {
     name.replace("_", "-"): found
     for name, found in globals().items()

@@ -67,6 +67,7 @@ ASKED: dict[str, list[dict[str, str]]] = {
     "workloads-with-label": [
         {"label": each} for each in ("app.kubernetes.io/name=checkout", "app.kubernetes.io/name=none")
     ],
+    "targets-hosts": [{"port": "9100"}, {"port": "9256"}],
     "application": [{"application": each} for each in ("checkout", "shop", "web")],
     "workloads-of-domain": [{"domain": f"{B}domain/{each}"} for each in ("glaciation-node1", "alice")],
 }
@@ -78,6 +79,8 @@ AGENTS = {"agents-of", "agents-by-tag", "managed-by", "silent-agents"}
 """Questions about what agents register, answered in tests/store/test_agents.py."""
 CALLS = {"calls", "callers", "functions", "scaling"}
 """Questions about functions and calls, of which the recorded cluster has none: test_functions.py."""
+OF_OTHERS = {"rollouts", "run-annotations", "targets-agents", "targets-pods"}
+"""Questions of Grafana and Prometheus, answered in test_kuscia_run.py and tests/integration/test_dashboards.py."""
 OTHERWISE = (
     {
         "alerts",
@@ -93,6 +96,7 @@ OTHERWISE = (
     | KUSCIA
     | AGENTS
     | CALLS
+    | OF_OTHERS
 )
 """Questions that are answered from something else than the manifests of one moment."""
 

@@ -473,13 +473,40 @@ def test_programs_name_their_image_and_their_metrics() -> None:
 # -- saved queries --------------------------------------------------------------------------------------------------------
 
 
-def saved(name: str, **values: str) -> list[tuple[str | None, ...]]:
+def saved(name: str, within: ox.Store | None = None, **values: str) -> list[tuple[str | None, ...]]:
     """Ask a saved query as the service binds it."""
     text = (Path(__file__).parents[2] / "queries" / f"{name}.rq").read_text(encoding="utf-8")
     query = catalogue.read(name, text, IRIS)
-    found = store().query(query.bound(values, IRIS), use_default_graph_as_union=True)
+    found = (within or store()).query(query.bound(values, IRIS), use_default_graph_as_union=True)
     assert isinstance(found, ox.QuerySolutions)
     return [tuple(short(term) for term in row) for row in found]
+
+
+def test_pods_of_tasks_are_targets_while_they_run() -> None:
+    """Those whose annotations say where their metrics are, by the address that the status has; nothing of them afterwards."""
+    before, past = [*map(change, objects("before")), *(Synced(kind, OBSERVED) for kind in KINDS)], events()
+    path, port = (f"kuscia.secretflow/metric_{each}" for each in ("path", "port"))
+
+    def exposing(event: dict[str, Any]) -> bool:
+        found = event["object"]
+        annotated = found["metadata"].get("annotations", {})
+        return found["kind"] == "Pod" and port in annotated and found.get("status", {}).get("phase") == "Running"
+
+    first = next(number for number, each in enumerate(past) if exposing(each))
+    pod_ = past[first]["object"]
+    then = written([*before, *(change(each["object"], each["type"]) for each in past[: first + 1])])
+
+    (row,) = saved("targets-pods", engine(then))
+    name, namespace = pod_["metadata"]["name"], pod_["metadata"]["namespace"]
+    assert row[:6] == (
+        f"{pod_['status']['podIP']}:{pod_['metadata']['annotations'][port]}",
+        pod_["metadata"]["annotations"][path],
+        pod(f"{namespace}/{name}"),
+        name,
+        namespace,
+        f"domain/{namespace}",
+    )
+    assert saved("targets-pods") == []
 
 
 @pytest.mark.parametrize("name", EXPECTED.get("jobs", ()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from mcp import Client
 
 import drumlin
 from drumlin.kg.client.download import file_of
@@ -24,6 +26,7 @@ from drumlin.kg.errors import InvalidDocument, InvalidInput, ResourceNotFound, T
 from drumlin.kg.rdf.jsonld import lines
 from drumlin.kg.store.protocol import GraphWrite
 from drumlin.kg.telemetry import history, wire
+from tests.agents import over_http, refused, told
 from tests.integration.conftest import RealPrometheus, at
 from tests.integration.test_prometheus_history import (
     CHECKOUT,
@@ -343,3 +346,22 @@ def test_a_query_of_ones_own_is_resolved_by_the_client(client: drumlin.Client) -
     assert 'pod=~"checkout-86b96c86dc-aaaaa|checkout-86b96c86dc-bbbbb"' in resolved["query"]
     (found,) = client.resolve_many([CHECKOUT], ["cpu_usage"], **WINDOW)
     assert found.prometheus()[1]["step"] == "300"
+
+
+def test_an_agent_is_told_statistics_and_never_samples(service: Service) -> None:
+    """Over both windows of an agent's question: least, mean, most and when, with the unit; a wrong unit is an error of ours."""
+
+    async def step(agent: Client) -> tuple[str, str]:
+        window = {"start": WINDOW["start"], "end": WINDOW["end"]}
+        return (
+            await told(agent, "series_summary", id=LEDGER, metric="mem_usage", unit="MB", **window),
+            await refused(agent, "series_summary", id=LEDGER, metric="mem_usage", unit="kWh", **window),
+        )
+
+    summary, wrong = over_http(service.url, step)
+    facts = dict(line.split("\t")[:2] for line in summary.split("\n") if "\t" in line)
+    assert facts["unit"] == "MBy"
+    assert 0 < float(facts["least"]) <= float(facts["mean"]) <= float(facts["most"])
+    assert re.search(r"^most\t\S+\t2026-\S+Z$", summary, re.MULTILINE)
+    assert len(summary) < 900
+    assert "kWh" in wrong

@@ -14,6 +14,7 @@ import drumlin
 from drumlin.api.access.callers import Role
 from drumlin.api.access.tokens import PATTERN, TokenFile
 from drumlin.kg.errors import Forbidden, InvalidSettings, Unauthenticated
+from tests.agents import sent
 from tests.service.conftest import BASE, SAMPLE, Service, drumlin_asks, run_drumlin, serving
 from tests.service.test_guard import _raw
 from tests.waiting import until
@@ -263,3 +264,25 @@ def test_no_token_appears_anywhere(guarded: Guarded) -> None:
     for text in (*bodies, "".join(guarded.service.log), audit.read_text(), guarded.file.path.read_text()):
         assert token not in text
     assert 'route="refused",status="401"' in bodies[-1]
+
+
+def test_an_agent_may_what_its_token_may(guarded: Guarded) -> None:
+    """Tools ask with the caller's own token: a reader reads, an agent's token and none are refused, a revoked one ends."""
+    tokens = {
+        role: guarded.file.create(f"mcp-{role}", role, **bound)[1]
+        for role, bound in ((Role.reader, {}), (Role.agent, {"guid": "m-1"}))
+    }
+    until(lambda: guarded.status(tokens[Role.reader]) == 200)
+    call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "search", "arguments": {}}}
+
+    def asked(token: str | None) -> httpx.Response:
+        return sent(guarded.url, call, **({"Authorization": f"Bearer {token}"} if token else {}))
+
+    assert asked(None).status_code == 401
+    assert asked("drumlin_wrong").status_code == 401
+    assert asked(tokens[Role.agent]).status_code == 403
+    found = asked(tokens[Role.reader])
+    assert found.status_code == 200
+    assert not found.json()["result"]["isError"], found.text
+    guarded.file.revoke("mcp-reader")
+    until(lambda: asked(tokens[Role.reader]).status_code == 401)

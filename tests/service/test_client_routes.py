@@ -26,6 +26,7 @@ from tests.service.test_subgraph import forecast
 
 EXCEPTIONS = {
     ("POST", "/v1/logs"): "OpenTelemetry's own exporters send it",
+    ("POST", "/mcp"): "agents have clients of their own",
     ("GET", "/sparql"): "POST does the same, for a text of any length",
     ("GET", "/history"): "POST does the same, for any number of entities",
     ("GET", "/values"): "`values` sends it for filters; here it sends POST, for names",
@@ -76,6 +77,7 @@ CLIENT: Uses = {
     "ready": lambda client: client.ready(),
     "rules": lambda client: client.rules("opentelemetry"),
     "search": lambda client: client.search("checkout"),
+    "similar": lambda client: client.similar("prod/payments/deployment/chekout"),
     "sparql": lambda client: client.sparql("ASK {}"),
     "subgraphs": lambda client: client.subgraphs(type="Node"),
     "update": lambda client: client.update("CLEAR SILENT GRAPH <http://example.org/none>"),

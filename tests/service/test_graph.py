@@ -17,6 +17,7 @@ FORMATS = {
     "mermaid": "text/vnd.mermaid",
     "dot": "text/vnd.graphviz",
     "svg": "image/svg+xml",
+    "grafana": "application/vnd.grafana.node-graph+json",
 }
 
 
@@ -36,6 +37,14 @@ def test_what_reaches_a_thing_is_given_in_every_format(http: httpx.Client, name:
         pods = [each for each in answer.json()["nodes"] if each["type"] == "Pod"]
         assert pods
         assert {each["distance"] for each in pods} == {-1}
+    if name == "grafana":
+        nodes = {each["id"]: each for each in answer.json()["nodes"]}
+        assert nodes[CHECKOUT]["title"] == "checkout"
+        assert {each["subtitle"] for each in nodes.values()} == {"Deployment", "Pod"}
+        assert all(each["arc__well"] + each["arc__failing"] + each["arc__unknown"] == 1 for each in nodes.values())
+        edges = answer.json()["edges"]
+        assert {each["target"] for each in edges} == {CHECKOUT}
+        assert len({each["id"] for each in edges}) == len(edges) == len(nodes) - 1
 
 
 @pytest.mark.parametrize(

@@ -188,7 +188,22 @@ def requests(shown: str) -> list[tuple[str, str, dict[str, Any]]]:
         )
     for name in ("blast-radius", "users-of-data", "who-may-read", "namespaces", "receivers", "workloads-of-domain"):
         found.append(("GET", f"/queries/{name}", {}))
-    return found
+    return found + [("POST", "/mcp", {"json": each}) for each in calls(shown)]
+
+
+def calls(shown: str) -> list[dict[str, Any]]:
+    """Return messages of an agent: each tool that asks the graph, about what is seen, what is hidden, and what is misspelt."""
+    everything = "SELECT * { ?s ?p ?o } ORDER BY ?s ?p ?o"
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("search", {}), ("search", {"text": "can"}), ("sparql", {"query": everything}), ("saved_query", {"name": "classes"}),
+        ("describe", {"id": shown}), ("describe", {"id": shown[:-1]}), ("describe", {"id": f"{CANARY}-{shown}"}),
+        ("neighbours", {"id": shown}), ("neighbours", {"id": "domain/alice", "relations": "^domain", "depth": 2}),
+        ("resolve", {"id": shown, "metric": "cpu_usage"}), ("why_failing", {"id": shown}),
+    ]  # fmt: skip
+    return [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+        for name, arguments in asked
+    ]
 
 
 def told(answer: httpx.Response) -> tuple[int, str, list[str]]:
@@ -259,7 +274,7 @@ def test_whatever_is_asked_the_answers_are_the_same(both: tuple[Asked, Asked]) -
 def test_no_answer_has_what_is_hidden(both: tuple[Asked, Asked]) -> None:
     """No body and no header of any route has the canary, unless the request had it."""
     limited, _ = both
-    asked = [each for each in requests(SHOWN) if CANARY not in each[1]]
+    asked = [each for each in requests(SHOWN) if CANARY not in f"{each[1]} {each[2]}"]
     for (_, path, _), answer in zip(asked, limited.all(asked), strict=True):
         assert CANARY not in answer.text.lower(), path
         assert CANARY not in str(answer.headers).lower(), path

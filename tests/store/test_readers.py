@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from drumlin.kg import fairness, processes
-from drumlin.kg.errors import QueryRejected, ReaderLost, StoreFull, StoreUnavailable, UnsupportedSyntax
+from drumlin.kg.cancellation import Cancellation, under
+from drumlin.kg.errors import Cancelled, QueryRejected, ReaderLost, StoreFull, StoreUnavailable, UnsupportedSyntax
 from drumlin.kg.store.delta import Delta
 from drumlin.kg.store.embedded import writer
 from drumlin.kg.store.embedded.store import EmbeddedStore
@@ -148,6 +149,7 @@ def test_a_replica_is_what_the_writer_is(
 
 def test_a_runaway_is_stopped_at_its_deadline_and_the_next_query_runs(served: Served) -> None:
     """The query, which would never end, fails as timed out; another one is answered meanwhile and afterwards."""
+    assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10  # a reader is open
     with pytest.raises(QueryRejected, match="deadline") as caught:
         served.store.answer(RUNAWAY, media_type=JSON, timeout=0.3)
     assert caught.value.reason == "timeout"
@@ -252,6 +254,24 @@ def test_a_result_that_is_forgotten_frees_its_reader(served: Served) -> None:
     for _ in range(4):
         served.store.answer("SELECT * { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i }", media_type=CSV)
     assert len(served.rows(f"SELECT ?o {{ <{BASE}n1> ?p ?o }}")) == 10
+
+
+def test_the_answer_to_who_has_left_reaches_nobody_else(served: Served) -> None:
+    """A client leaves when its query was sent and nobody has waited for the answer yet: that is thrown away, not given to the next."""
+    cancellation = Cancellation()
+    sendall = QueryWorker.request
+
+    def leaving(self: QueryWorker, query: bytes) -> bytes:
+        cancellation.cancel()
+        return sendall(self, query)
+
+    with under(cancellation), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(QueryWorker, "request", leaving)
+        with pytest.raises(Cancelled):
+            served.store.answer('SELECT ("mine" AS ?x) {}', media_type=CSV)
+
+    for number in range(4):
+        assert served.rows(f'SELECT ("{number}" AS ?x) {{}}') == [str(number)]
 
 
 def test_a_large_result_arrives_whole_and_in_order(served: Served) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drumlin.kg.errors import InvalidInput, ResourceNotFound
 from drumlin.kg.graphs import reach as reaching
-from drumlin.kg.graphs.diagrams import as_dot, as_json, as_mermaid, as_svg
+from drumlin.kg.graphs.diagrams import as_dot, as_json, as_mermaid, as_node_graph, as_svg
 from drumlin.kg.graphs.reach import MAX_FAN, MAX_NODES, Reach, reach
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NodeDocument
@@ -166,6 +166,40 @@ def test_the_pictures_of_a_small_graph() -> None:
         "term": "calls",
         "cyclic": True,
     }
+
+
+def test_grafana_draws_nodes_with_their_state_and_edges_with_ids() -> None:
+    """The arc of a node is one of three states, by its phase; what is not shown is counted; each edge has an id of its own."""
+    nodes = (
+        reaching.ReachedNode(iri("web"), "Deployment", "web", 0, 3, "Running"),
+        reaching.ReachedNode(iri("cart"), "Deployment", "", 1, 0, "Failed"),
+        reaching.ReachedNode(iri("db"), "StatefulSet", "db", 1),
+    )
+    edges = (reaching.ReachedEdge(iri("web"), iri("cart"), "calls", cyclic=True),)
+    told = as_node_graph(Reach(iri("web"), ("calls",), 1, nodes, edges, 0), IRIS)
+
+    web, cart, db = told["nodes"]
+    assert web == {
+        "id": "prod/shop/deployment/web",
+        "title": "web",
+        "subtitle": "Deployment",
+        "mainstat": "Running",
+        "secondarystat": "+3",
+        "arc__well": 1,
+        "arc__failing": 0,
+        "arc__unknown": 0,
+        "detail__id": "prod/shop/deployment/web",
+    }
+    assert (cart["title"], cart["arc__failing"], db["arc__unknown"]) == ("cart", 1, 1)
+    assert told["edges"] == [
+        {
+            "id": "prod/shop/deployment/web calls prod/shop/deployment/cart",
+            "source": "prod/shop/deployment/web",
+            "target": "prod/shop/deployment/cart",
+            "mainstat": "calls",
+            "secondarystat": "cyclic",
+        }
+    ]
 
 
 @given(st.text(min_size=1, max_size=40))

@@ -270,6 +270,59 @@ def test_a_mapping_of_ones_own_is_read_from_its_file(tmp_path: Path) -> None:
         kinds_of(Settings(mappings=[str(tmp_path / "none.toml")]))
 
 
+SCRAPED = """
+[[resource]]
+group = "example.org"
+version = "v1"
+plural = "things"
+kind = "Thing"
+class = "Task"
+
+[[extension]]
+kind = "pod"
+value = { host = "$.status.podIP", metricPort = "$.metadata.annotations['x/port']" }
+"""
+
+
+def test_values_of_a_built_in_kind_are_stated_when_all_of_them_are_there(tmp_path: Path) -> None:
+    """A pod without the annotation, or without an address yet, states none of them: no address is kept that nobody asks for."""
+    file = tmp_path / "mine.toml"
+    file.write_text(SCRAPED)
+    surroundings = around({**CONTRACT, "mappings": [str(file)]})
+    pod_kind = next(each for each in kinds_of(surroundings.settings) if each.name == "Pod")
+    annotated = {"annotations": {"x/port": "9100"}}
+    run = following_of(surroundings)
+    for number, (metadata, status) in enumerate(
+        [(annotated, {"podIP": "10.0.0.1"}), ({}, {"podIP": "10.0.0.2"}), (annotated, {})]
+    ):
+        meta = {"name": f"p{number}", "namespace": "n", "uid": str(number), **metadata}
+        run.take(change_of(pod_kind, {"metadata": meta, "status": {"phase": "Running", **status}}))
+    run.flush(everything=True)
+
+    said = [line for line in run._sink.text().splitlines() if "ns#host>" in line or "ns#metricPort>" in line]
+    assert sorted(re.sub(r".*/pod/(\w+)> <.*#(\w+)> (.*) \.", r"\1 \2 \3", line) for line in said) == [
+        'p0 host "10.0.0.1"',
+        'p0 metricPort "9100"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ('value = { hots = "$.metadata.name" }', "hots"),
+        ('value = { host = "$.spec.nodeName" }', r"begin with \$\.metadata\. or \$\.status\."),
+        ('value = { host = "$.status.phase" }', "phase of this kind are read already"),
+    ],
+)
+def test_an_extension_that_makes_no_sense_is_refused(tmp_path: Path, wrong: str, said: str) -> None:
+    """An unknown term, a path to elsewhere, a field that the kind reads itself."""
+    file = tmp_path / "mine.toml"
+    file.write_text(re.sub(r"value = .*", wrong, SCRAPED))
+
+    with pytest.raises(InvalidSettings, match=said):
+        kinds_of(Settings(mappings=[str(file)]))
+
+
 def test_owner_and_selector_rules_give_links() -> None:
     """The owner reference and a label selector are rules, too."""
     table = {**TABLE, "class": "DisruptionBudget", "relation": [{"term": "selects", "selector": "$.spec.selector"}]}

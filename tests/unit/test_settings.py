@@ -26,7 +26,15 @@ DATASOURCE = '[[datasource]]\nname = "p"\nkind = "prometheus"\nurl = "http://x:1
             "did you mean scrape_interval?",
         ),
         ("xyz = 1", "xyz: there is no such setting", None),
-        ('query_timeout = "soon"', "query_timeout: Input should be a valid number", None),
+        ('query_timeout = "soon"', "query_timeout: must be a number", None),
+        (
+            "scrape_interval = 5",
+            "scrape_interval: there is no such setting",
+            "did you mean datasource.scrape_interval?",
+        ),
+        ('lease = "x"', "lease: there is no such setting", "did you mean election.lease?"),
+        ("[election]\nleese = 1", "election.leese: there is no such setting", "did you mean lease?"),
+        ("[election]\nbase = 1", "election.base: there is no such setting", "did you mean base?"),
     ],
 )
 def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, content: str, said: str, hint: str | None) -> None:
@@ -51,6 +59,7 @@ ARN = "arn:aws:eks:eu-west-1:123456789012:cluster/prod"
         ({"context": [{"name": "a"}, {"name": ARN}]}, f"say --context {ARN}=prod"),
         ({"context": [{"name": ARN, "cluster": ARN}]}, f"say --context {ARN}=prod"),
         ({"cluster": ARN}, "say --cluster prod"),
+        ({"cluster": ARN.replace("prod", "domain")}, "say --cluster domain-cluster"),
         ({"cluster": "default/api-host:6443/me"}, "say --cluster default-api-host-6443-me"),
         ({"context": [{"name": "dead", "cluster": "cluster"}]}, "'cluster' is reserved; give the cluster another name"),
     ],

@@ -183,8 +183,11 @@ def test_a_dashboards_url_is_filled_with_encoded_values() -> None:
     odd = replace(CHECKOUT, name="a&b=c/d")
     grafana = _datasource("g", "grafana", "http://g", dashboards={"workload": "http://g/d?n={name}&x={other}"})
 
-    (metrics,) = describe(odd, _only(), [grafana], IRIS)
+    metrics = describe(odd, _only("workload.cpu_usage"), [PROMETHEUS, grafana], IRIS)[0]
     assert metrics["dashboard"][0]["url"] == "http://g/d?n=a%26b%3Dc%2Fd&x={other}"
+    assert (
+        describe(odd, _only("workload.cpu_usage"), [grafana], IRIS) == []
+    )  # a dashboard shows metrics, and nothing holds any
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from drumlin.kg import cancellation, fairness
-from drumlin.kg.errors import DrumlinError, ReaderLost
+from drumlin.kg.errors import Cancelled, DrumlinError, ReaderLost
 from drumlin.kg.sparql.dataset import UNION, Dataset, choose
 from drumlin.kg.store.protocol import Answer
 from drumlin.kg.store.query_workers.handle import QueryWorker
@@ -131,6 +131,9 @@ class _Chunks(QueryExecution, Iterator[bytes]):
         try:
             with cancellation.ended_by(partial(self._reader.kill, "closed")):
                 kind, payload = self._reader.receive()
+        except Cancelled:  # before it was waited for: its answer is still to come, and must reach nobody else
+            self.close()
+            raise
         except DrumlinError as error:
             reader = self._reader
             self._release()

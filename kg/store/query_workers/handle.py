@@ -180,9 +180,9 @@ class QueryWorker:
         """Say why it ended, to whom waits for its answer."""
         if self.fate == "timeout":
             return QueryRejected(
-                f"the query was stopped after {time.monotonic() - (self.began or 0):.1f} s, at its deadline",
+                f"the query was stopped after {time.monotonic() - (self.began or 0):.1f} s, its time limit (deadline)",
                 reason="timeout",
-                hint="ask for less at a time (LIMIT, fewer unbound patterns), or give it longer: timeout=SECONDS",
+                hint="ask for less at a time (LIMIT, fewer unbound patterns), or give it longer: timeout=SECONDS, --timeout",
             )
         if self.fate == "memory":
             return QueryRejected(
