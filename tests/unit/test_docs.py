@@ -61,7 +61,7 @@ def shown_commands(page: Path) -> Iterator[str]:
     lines = re.findall(r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*(drumlin .+)$", "\n".join(blocks), re.MULTILINE)
     for each in (*inline, *lines):
         command = re.split(r" [|>&#]|\s#", each.replace("\n", " "))[0].strip()
-        if not re.search(r"…|\w\|\w|\.\.\.", command) and command.count("'") % 2 == 0:
+        if not re.search(r"…|\w\|\w|\.\.\.|--install-completion", command) and command.count("'") % 2 == 0:
             yield command
 
 
