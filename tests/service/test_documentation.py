@@ -46,9 +46,11 @@ STAND_INS = {
     "make": ("the demo runs already, and the suite is what runs this", ":"),
     "kubectl": ("there is no cluster", f'case "$1" in get) cat {SAMPLE / "pods.json"};; esac'),
     "pytest": ("the suite is what runs this", ":"),
+    "helm": ("there is no cluster", ":"),
+    "skopeo": ("there is no registry", ":"),
 }
 """Commands that a block of a shell gets something else for: why, and what."""
-DRUMLIN = 'case "$1" in serve|follow|agent|demo|mcp) ;; *) command drumlin "$@";; esac'
+DRUMLIN = 'case "$1" in serve|follow|agent|demo|mcp) ;; *) command drumlin "$@" || [[ "$*" == *chekout* ]];; esac'
 """Commands that run until they are ended; their options are checked by ``tests/unit/test_docs.py``."""
 CURL = 'case "$*" in *chekout*|*" -f "*) command curl "$@";; *) command curl -sS --fail-with-body --max-time 30 "$@";; esac'
 """An error fails a block, but where it is what the page shows."""
