@@ -12,6 +12,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -169,7 +170,8 @@ class Reader:
             self._shell(self.demo.here(shell_of(block)), shows=shows)
         elif block.language == "toml":
             (self.home / "drumlin.toml").write_text(text)
-            Settings.load(self.home / "drumlin.toml")
+            if "mcp_servers" not in tomllib.loads(text):  # which is a file of an agent's
+                Settings.load(self.home / "drumlin.toml")
         elif block.language == "json":
             document = json.loads(text)
             if "type" in document and "id" in document:
