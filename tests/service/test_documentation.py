@@ -5,6 +5,8 @@ What a block needs that is not here is given by stand-ins or is listed with its 
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import json
 import os
 import re
@@ -165,7 +167,9 @@ class Reader:
         text = self.demo.here(block.text)
         if block.language == "python":
             self.names["client"] = self.client  # a block before may have closed its own
-            exec(compile(text, "a block of the documentation", "exec"), self.names)
+            code = compile(text, "a block of the documentation", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            if waits := eval(code, self.names):
+                asyncio.run(waits)
         elif block.language in ("sh", "console"):
             self._shell(self.demo.here(shell_of(block)), shows=shows)
         elif block.language == "toml":
