@@ -19,16 +19,21 @@ _PAGES = Path(__file__).parents[2] / "api" / "pages" / "static"
 project = "Drumlin"
 root_doc = "docs/index"
 extensions = ["myst_parser"]
-include_patterns = ["docs/**", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
+include_patterns = [
+    "docs/**",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "deploy/**/README.md",
+    "examples/**/README.md",
+]
 exclude_patterns = [
     *(
         ".*",
         "api",
         "build",
-        "deploy",
         "dist",
         "drumlin",
-        "examples",
         "exporters",
         "kg",
         "ontology",

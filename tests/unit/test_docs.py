@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+import typer
 from typer.main import get_command
 
 from drumlin.api.cli.main import app
@@ -60,13 +61,13 @@ def shown_commands(page: Path) -> Iterator[str]:
     lines = re.findall(r"^ *(?:\$ )?(?:[A-Z_]+=\S+ )*(drumlin .+)$", "\n".join(blocks), re.MULTILINE)
     for each in (*inline, *lines):
         command = re.split(r" [|>&#]|\s#", each.replace("\n", " "))[0].strip()
-        if not re.search(r"…|\w\|\w|\.\.\.", command) and command.count("'") % 2 == 0:
+        if not re.search(r"…|\w\|\w|\.\.\.|--install-completion", command) and command.count("'") % 2 == 0:
             yield command
 
 
 def parse(command: click.Command, words: list[str]) -> None:
     """Parse the words of a command line; raises ``click.UsageError`` for an option or a command that there is not."""
-    with contextlib.suppress(click.MissingParameter, click.BadParameter, click.exceptions.Exit):
+    with contextlib.suppress(click.MissingParameter, click.BadParameter, click.exceptions.Exit, typer.Exit):
         context = command.make_context(command.name, words)
         if isinstance(command, click.Group):
             _, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
