@@ -128,6 +128,8 @@ def _main(door: socket.socket) -> None:
             stderr, alive = files
             os.dup2(stderr, 2)
             os.close(stderr)
+            # The old object remembers whether it could seek: what the tests write may go into a file.
+            sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
             os.set_inheritable(alive, False)
             door.close()
             os.environ.clear()

@@ -104,9 +104,9 @@ PEER = {"name": "bob", "url": "https://bob.example", "token": "bob.token", "doma
         ([PEER, PEER], "peer: two peers have the same name"),
         ([{**PEER, "url": "https://user:secret@bob.example"}], "peer.0.url: an address holds no credentials"),
         ([{**PEER, "base": "bob.example"}], "peer.0.base: base 'bob.example' is not an http(s) URL"),
-        ([{**PEER, "name": "Bob"}], "peer.0.name: String should match pattern"),
-        ([{**PEER, "domains": ["a/b"]}], "peer.0.domains.0: String should match pattern"),
-        ([{name: PEER[name] for name in ("name", "url", "domains")}], "peer.0.token: Field required"),
+        ([{**PEER, "name": "Bob"}], "peer.0.name: must fit the pattern"),
+        ([{**PEER, "domains": ["a/b"]}], "peer.0.domains.0: must fit the pattern"),
+        ([{name: PEER[name] for name in ("name", "url", "domains")}], "peer.0.token: is missing"),
     ],
 )
 def test_what_is_wrong_with_a_peer_is_told(given: list[dict[str, Any]], said: str) -> None:
