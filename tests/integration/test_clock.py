@@ -14,7 +14,7 @@ from tests.service.conftest import ROOT, SAMPLE
 
 @pytest.mark.parametrize(
     "command",
-    [("serve", "--port", "0", "--source", f"dump:{SAMPLE}"), ("load", str(SAMPLE))],
+    [("serve", "--port", "0", "--base", "http://localhost", "--source", f"dump:{SAMPLE}"), ("load", str(SAMPLE))],
     ids=lambda each: each[0],
 )
 def test_nothing_begins_in_1960(tmp_path: Path, command: tuple[str, ...]) -> None:

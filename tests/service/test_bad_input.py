@@ -120,7 +120,8 @@ def test_every_route_refuses_what_it_does_not_know(http: httpx.Client) -> None:
     taking = set()
     for path, operations in http.get("/openapi.json").json()["paths"].items():
         for method in operations:
-            answer = http.request(method, re.sub(r"\{\w+\}", "x", path), params={"unread": "1"}, content=b"{}")
+            named = path.replace("/sd/{name}", "/sd/hosts")  # its parameters are those of a query
+            answer = http.request(method, re.sub(r"\{\w+\}", "x", named), params={"unread": "1"}, content=b"{}")
             if "parameter 'unread'" not in answer.text:
                 taking.add(path)
     assert taking == {"/livez", "/readyz", "/metrics", "/sparql", "/sparql/update", "/v1/logs", *LEGACY}

@@ -218,7 +218,9 @@ class Busy(BaseHTTPRequestHandler):
 def busy() -> Iterator[str]:
     """A service that is busy, by its address."""
     Busy.asked, Busy.seconds = [], 0.0
-    with listening(ThreadingHTTPServer(("127.0.0.1", 0), Busy)) as server:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Busy)
+    server.daemon_threads = False  # a slow answer of one test would count in the next
+    with listening(server):
         yield f"http://127.0.0.1:{server.server_port}"
 
 

@@ -27,6 +27,7 @@ from tests.service.test_subgraph import forecast
 EXCEPTIONS = {
     ("POST", "/v1/logs"): "OpenTelemetry's own exporters send it",
     ("POST", "/mcp"): "agents have clients of their own",
+    ("GET", "/sd/{name}"): "a Prometheus asks it",
     ("GET", "/sparql"): "POST does the same, for a text of any length",
     ("GET", "/history"): "POST does the same, for any number of entities",
     ("GET", "/values"): "`values` sends it for filters; here it sends POST, for names",
