@@ -85,7 +85,11 @@ def _graphs(names: Sequence[str]) -> Iterator[tuple[str, GraphContent]]:
         for number in range(size):
             graph = f"{iris.root}main/{domain}/pod/p{number}"
             said = [f"<{graph}> <{NAMESPACE}domain> <{iris.domain(domain)}> .", f"<{graph}> {_TYPE} <{NAMESPACE}Pod> ."]
-            said += [f'<{graph}> <{NAMESPACE}label> "key{each}=value{number}" .' for each in range(30)]
+            # as of a pod: some of its statements are its own, most have values that others have too
+            said += [
+                f'<{graph}> <{NAMESPACE}label> "key{each}=value{number if each < 8 else number % 40}" .'
+                for each in range(30)
+            ]
             yield graph, GraphContent.of_text("\n".join(sorted(said)))
 
 
