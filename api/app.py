@@ -109,6 +109,8 @@ def create_app(parts: Services, address: str = "127.0.0.1", *, insecure: bool = 
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if authenticator.limits or parts.settings.limits_callers:
+            views.begin()
         yield
         views.close()
         parts.close()

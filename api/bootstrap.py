@@ -274,14 +274,18 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
         audit=access_log(settings, store),
         visibility=_visibility(settings, store, iris),
     )
-    _follow(store, index, parts.feed)
+    _connect(store, index, parts.feed)
+    parts.feed.start()
     if is_writable(store):
         _start_jobs(parts)
     return parts
 
 
 def limited(parts: Services, store: VisibleStore) -> Services:
-    """Return the parts of a service for callers who see what is in ``store``: what needs no store of its own is shared."""
+    """Return the parts of a service for callers who see what is in ``store``: what needs no store of its own is shared.
+
+    The feed is not started: its index takes as long as the engine, which a first query waits for.
+    """
     settings, iris, catalogue = parts.settings, parts.iris, parts.catalogue
     held = (each for each in configured(settings, iris) if not store.domains.isdisjoint(each.domains))
     datasources = tuple(replace(each, shared=True) for each in held)
@@ -329,7 +333,7 @@ def limited(parts: Services, store: VisibleStore) -> Services:
         backfills=(),
         files=None,
     )
-    _follow(store, index, found.feed)
+    _connect(store, index, found.feed)
     return found
 
 
@@ -537,13 +541,12 @@ def _index(store: EmbeddedStore | RemoteStore, iris: Iris) -> Index:
     return Index(store, iris, store.files / "search.sqlite" if isinstance(store, EmbeddedStore) else None)
 
 
-def _follow(store: Store, index: Index, feed: ChangeFeed) -> None:
-    """Start the feed; a store elsewhere is looked at from time to time, one here wakes it."""
+def _connect(store: Store, index: Index, feed: ChangeFeed) -> None:
+    """Have a store wake its feed; one elsewhere is looked at from time to time."""
     if isinstance(store, EmbeddedStore):
         store.follow_deltas(lambda _: feed.wake())
         store.keep_log_after(lambda: feed.taken_in)
         index.lines_of = feed.lines_of = store.recent_lines
-    feed.start()
 
 
 async def parts(request: Request) -> Services:

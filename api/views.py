@@ -21,7 +21,7 @@ from drumlin.api.edge.sparql import SparqlEndpoint
 from drumlin.api.metrics import Metrics
 from drumlin.api.pages.series import SharedSeries
 from drumlin.api.routes.events import Subscribers
-from drumlin.kg.errors import Busy
+from drumlin.kg.errors import Busy, DrumlinError
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.threads import ServiceThread
 from drumlin.kg.visibility.visible_store import VisibleStore
@@ -44,12 +44,16 @@ class View:
 
 @dataclass(slots=True)
 class _Opened:
-    """The view of a set of domains; ``users`` are requests that it answers now, ``used`` is when the last one came (monotonic)."""
+    """The view of a set of domains; ``users`` are requests that it answers now, ``used`` is when the last one came (monotonic).
+
+    ``followed``: its feed has been started.
+    """
 
     view: View
     store: VisibleStore
     users: int = 0
     used: float = 0.0
+    followed: bool = False
 
 
 _Key = tuple[frozenset[str], bool]  # domains, and whether a peer asks: it gets nothing that came from peers
@@ -88,6 +92,7 @@ class DomainViews:
             if opened is None:
                 await self._make_room()
                 opened = self._open[key] = await run_in_threadpool(self._make, key)
+                self._woken.set()
             opened.users += 1
             opened.used = time.monotonic()
             return opened
@@ -103,7 +108,7 @@ class DomainViews:
             await run_in_threadpool(close_limited, self._open.pop(min(resting, key=itemgetter(0))[1]).view.parts)
 
     def _make(self, key: _Key) -> _Opened:
-        self._begin_to_follow()
+        self.begin()
         domains, to_peer = key
         store = self._parts.visibility.open(domains, to_peer=to_peer)
         try:
@@ -113,8 +118,8 @@ class DomainViews:
             raise
 
     # -- following ----------------------------------------------------------------------------------------------------
-    def _begin_to_follow(self) -> None:
-        """Bring up views that somebody follows; begun with the first."""
+    def begin(self) -> None:
+        """Learn who sees what before anybody asks, and bring up views that somebody follows; else begun with the first of them."""
         if self._thread is not None:
             return
         self._thread = ServiceThread(self._follow, "views", lambda _: None)
@@ -123,10 +128,17 @@ class DomainViews:
             self._parts.store.follow_deltas(lambda _: self._woken.set())
 
     def _follow(self) -> None:
+        try:
+            self._parts.visibility.learn()
+        except DrumlinError as error:  # the first store that is opened meets it again, and reports it
+            log.warning("visibility_not_learnt", reason=str(error))
         while not self._ending.is_set():
             self._woken.wait(_IDLE)
             self._woken.clear()
             for each in tuple(self._open.values()):
+                if not each.followed and not each.store.pending:
+                    each.followed = True
+                    each.view.parts.feed.start()
                 if each.view.parts.feed.readers:
                     self._bring_up(each.store)
             self._ending.wait(_PAUSE)

@@ -86,6 +86,11 @@ class Authenticator:
         self._load()
 
     @property
+    def limits(self) -> bool:
+        """Whether the holder of a token in the file is limited to domains."""
+        return any(each.domains for each in self._records.values())
+
+    @property
     def asks(self) -> bool:
         """Whether it asks callers for a token."""
         return self._asks

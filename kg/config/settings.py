@@ -383,6 +383,13 @@ class Settings(BaseSettings):
         return found
 
     @property
+    def limits_callers(self) -> bool:
+        """Whether a grant of an issuer, or of a cluster's service accounts, limits to domains."""
+        reviewed = self.token_review.grant if self.token_review else ()
+        grants = (*reviewed, *(grant for issuer in self.issuer for grant in issuer.grant))
+        return any(each.domains or each.domain_claim for each in grants)
+
+    @property
     def takes_signed_tokens(self) -> bool:
         """Whether callers may have tokens that are not of the service's own file."""
         return bool(self.issuer) or self.token_review is not None

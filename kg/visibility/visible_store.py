@@ -75,6 +75,11 @@ class Visibility:
             found = VisibleStore(self, directory, domains, self._kept, to_peer=to_peer)
         return found
 
+    def learn(self) -> None:
+        """Take in what the source holds: a few seconds for a large one, which the first store would have to wait for."""
+        with self._lock:
+            self._follow()
+
     def close(self) -> None:
         """Remove what is temporary; the stores are closed before."""
         if self._temporary:
