@@ -19,7 +19,7 @@ from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite
-from tests.bench.running import Row, phase, sized
+from tests.bench.running import Row, phase, sized, wait_for
 from tests.bench.scale import memory
 from tests.service.conftest import Service, serving
 
@@ -40,7 +40,9 @@ def run() -> list[Row]:
         tokens = {each: file.create(each, Role.reader, domains=[each])[1] for each in ("large", *names)}
         free = file.create("free", Role.reader)[1]
         service = opened.enter_context(serving("--store", str(folder / "store")))
+        phase("waiting for the service's own search index, which a store has that a service filled")
         http = opened.enter_context(httpx.Client(base_url=service.url, timeout=300))
+        wait_for(lambda: http.get("/readyz").is_success, "the search index", 300)
         return _rows(http, service, tokens, free, names)
 
 
