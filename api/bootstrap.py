@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import structlog
 from fastapi import Request
@@ -229,52 +229,39 @@ def assemble(settings: Settings, *, directory: Place, source: Source | Mapping[s
     )
     _ensure(store, settings, iris, catalogue, datasources)
     history = History(resolver, days=_days(settings, store))
-    values = Values(resolver, history.clients, clock=now)
-    shipped = {document["id"]: document for document in catalogue.documents(iris)}
     workers = WorkerPool()
     parsers = Parsers(workers)
-    limit = settings.document_bytes
-    subgraphs = EntityGraphs(store, iris, clock=now, max_bytes=limit, shipped=shipped, parsers=parsers)
-    index = _index(store, iris)
-    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=limit, parsers=parsers)
     exporting = tuple(_exporting(settings, store, catalogue, datasources, source))
     followed.update((each.cluster, each) for each in exporting)
-    beats = Heartbeats(time.monotonic)
-    agents = AgentRegistry(store, settings, iris, catalogue, datasources, clock=now, heartbeats=beats)
+    of_store = _parts_of(store, settings, iris, catalogue, datasources, resolver, history, workers, parsers)
+    legacy, snapshots, expiry = _legacy(settings, store, iris, workers, of_store["values"])
     parts = Services(
-        settings,
-        iris,
-        store,
-        subgraphs,
-        graphs,
-        Updates(store, graphs, settings.base, workers, seconds=settings.query_timeout),
-        catalogue,
-        resolver,
-        history,
-        owners,
-        exporting,
-        _asking(settings, store) if isinstance(store, EmbeddedStore) else None,
-        _retention(settings, store),
-        _own_metrics(settings, store, datasources),
-        _observed_calls(settings, store, datasources, catalogue, exporting),
-        *_legacy(settings, store, iris, workers, values),
-        values=values,
-        alerts=Alerts(store, iris, datasources),
-        search=Search(index),
-        feed=ChangeFeed(store, iris, index),
+        settings=settings,
+        iris=iris,
+        store=store,
+        catalogue=catalogue,
+        resolver=resolver,
+        history=history,
+        owners=owners,
+        exporting=exporting,
+        asking=_asking(settings, store) if isinstance(store, EmbeddedStore) else None,
+        retention=_retention(settings, store),
+        own_metrics=_own_metrics(settings, store, datasources),
+        observed_calls=_observed_calls(settings, store, datasources, catalogue, exporting),
         workers=workers,
         parsers=parsers,
-        documents=ForeignDocuments(store, iris, parsers, workers, max_bytes=limit),
-        validation=ValidationPool(workers, iris, max_bytes=limit),
-        counting=Counting(store, iris.root),
-        agents=agents,
-        agent_watch=AgentWatch(agents, partial(_leads, exporting)),
+        alerts=Alerts(store, iris, datasources),
+        validation=ValidationPool(workers, iris, max_bytes=settings.document_bytes),
+        agent_watch=AgentWatch(of_store["agents"], partial(_leads, exporting)),
         backfills=tuple(_backfills(settings, store, datasources, exporting)),
         peers=tuple(_peers(settings, store, iris, parsers)),
         audit=access_log(settings, store),
         visibility=_visibility(settings, store, iris),
+        legacy=legacy,
+        legacy_store=snapshots,
+        snapshot_expiry=expiry,
+        **of_store,
     )
-    _connect(store, index, parts.feed)
     parts.feed.start()
     if is_writable(store):
         _start_jobs(parts)
@@ -301,28 +288,13 @@ def limited(parts: Services, store: VisibleStore) -> Services:
         domains=store.seen.domains,
     )
     history = History(resolver, days=parts.history.days)
-    limit = settings.document_bytes
-    shipped = {document["id"]: document for document in catalogue.documents(iris)}
-    subgraphs = EntityGraphs(store, iris, clock=now, max_bytes=limit, shipped=shipped, parsers=parts.parsers)
-    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=limit, parsers=parts.parsers)
-    beats = parts.agents.heartbeats
-    agents = AgentRegistry(store, settings, iris, catalogue, datasources, clock=now, heartbeats=beats)
-    index = _index(store, iris)
-    found = replace(
+    beats, workers, parsers = parts.agents.heartbeats, parts.workers, parts.parsers
+    return replace(
         parts,
         store=store,
-        subgraphs=subgraphs,
-        graphs=graphs,
-        updates=Updates(store, graphs, settings.base, parts.workers, seconds=settings.query_timeout),
         resolver=resolver,
         history=history,
-        values=Values(resolver, history.clients, clock=now),
         alerts=Alerts(store, iris, datasources, matched_only=True),
-        search=Search(index),
-        feed=ChangeFeed(store, iris, index),
-        documents=ForeignDocuments(store, iris, parts.parsers, parts.workers, max_bytes=limit),
-        counting=Counting(store, iris.root),
-        agents=agents,
         asking=_asking(settings, store),
         retention=None,
         own_metrics=None,
@@ -332,9 +304,54 @@ def limited(parts: Services, store: VisibleStore) -> Services:
         snapshot_expiry=None,
         backfills=(),
         files=None,
+        **_parts_of(store, settings, iris, catalogue, datasources, resolver, history, workers, parsers, beats),
     )
-    _connect(store, index, found.feed)
-    return found
+
+
+class _PartsOfStore(TypedDict):
+    subgraphs: EntityGraphs
+    graphs: NamedGraphs
+    updates: Updates
+    values: Values
+    search: Search
+    feed: ChangeFeed
+    documents: ForeignDocuments
+    counting: Counting
+    agents: AgentRegistry
+
+
+def _parts_of(
+    store: EmbeddedStore | RemoteStore,
+    settings: Settings,
+    iris: Iris,
+    catalogue: TemplateCatalogue,
+    datasources: Sequence[Datasource],
+    resolver: Resolver,
+    history: History,
+    workers: WorkerPool,
+    parsers: Parsers,
+    beats: Heartbeats | None = None,
+) -> _PartsOfStore:
+    """Build what reads and writes one store alike, be it the service's own or what some domains see of it."""
+    limit = settings.document_bytes
+    shipped = {document["id"]: document for document in catalogue.documents(iris)}
+    subgraphs = EntityGraphs(store, iris, clock=now, max_bytes=limit, shipped=shipped, parsers=parsers)
+    graphs = NamedGraphs(store, iris, subgraphs, max_bytes=limit, parsers=parsers)
+    beats = beats or Heartbeats(time.monotonic)
+    index = _index(store, iris)
+    feed = ChangeFeed(store, iris, index)
+    _connect(store, index, feed)
+    return {
+        "subgraphs": subgraphs,
+        "graphs": graphs,
+        "updates": Updates(store, graphs, settings.base, workers, seconds=settings.query_timeout),
+        "values": Values(resolver, history.clients, clock=now),
+        "search": Search(index),
+        "feed": feed,
+        "documents": ForeignDocuments(store, iris, parsers, workers, max_bytes=limit),
+        "counting": Counting(store, iris.root),
+        "agents": AgentRegistry(store, settings, iris, catalogue, datasources, clock=now, heartbeats=beats),
+    }
 
 
 def close_limited(parts: Services) -> None:
