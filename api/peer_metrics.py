@@ -17,7 +17,7 @@ class PeerMetrics(Collector):
         self._peers = peers
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        """Yield one family for each thing that is known of a peer; what it has not told yet is absent."""
+        """Yield one family for each thing that is known of a peer; what it has not reported yet is absent."""
         of = ["peer"]
         lag = GaugeMetricFamily(
             "drumlin_peer_lag_seconds", "For how long something of the peer may be missing here.", labels=of

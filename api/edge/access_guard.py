@@ -41,7 +41,7 @@ class AccessGuard:
         return self._rules.find(path) is not None
 
     def methods_at(self, path: str) -> tuple[str, ...]:
-        """Return the methods that the address at a path has; those of reading where there is no route, which a read then tells."""
+        """Return the methods that the address at a path has; those of reading where there is no route, which a read then reports."""
         place = self._rules.find(path)
         return tuple(sorted(SAFE_METHODS)) if place is None else tuple(place.methods)
 

@@ -192,7 +192,7 @@ class EdgeApplication:
         await app(scope, receive, send)
 
     def _allowing(self, methods: tuple[str, ...]) -> Application:
-        """Return what tells a browser that pages of the listed origins may use ``methods``, those of an address."""
+        """Return what lets a browser know that pages of the listed origins may use ``methods``, those of an address."""
         return CORSMiddleware(
             self._answer,
             allow_origins=self._origins,

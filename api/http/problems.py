@@ -197,7 +197,7 @@ def error_response(request: Request, error: DrumlinError) -> Response:
 
 
 def _taken(method: str, offered: Sequence[str]) -> dict[str, str]:
-    """Return the header that tells what may be sent instead: codings (RFC 9110 §12.5.3), or media types (§15.5.16, RFC 5789, LDP §4)."""
+    """Return the header that names what may be sent instead: codings (RFC 9110 §12.5.3), or media types (§15.5.16, RFC 5789, LDP §4)."""
     if not offered:
         return {}
     name = f"Accept-{method.capitalize()}" if method in ("PATCH", "POST") else "Accept"
@@ -235,7 +235,7 @@ def method_refused(request: Request, allowed: Sequence[str]) -> Response:
 
 
 def _offers(routers: Sequence[APIRouter], request: Request) -> dict[str, str]:
-    """Return the headers that tell what can be done at an address: its methods (RFC 9110 §10.2.1), and what POST and PATCH take."""
+    """Return the headers that say what can be done at an address: its methods (RFC 9110 §10.2.1), and what POST and PATCH take."""
     routes = (route for router in routers for route in router.routes)
     matching = [each for each in routes if isinstance(each, Route) and each.matches(request.scope)[0] is not Match.NONE]
     told = {"Allow": ", ".join(sorted({"OPTIONS"}.union(*(each.methods or () for each in matching))))}

@@ -106,7 +106,7 @@ class AnswerCursor:
 
     @classmethod
     def read(cls, text: str, asked: str) -> AnswerCursor:
-        """Read one; the empty text is the beginning. Raises ``InvalidInput`` for what is none, or of another question."""
+        """Read one; the empty text is the beginning. Raises ``InvalidInput`` for what is no cursor, or a cursor of another question."""
         if not text:
             return cls()
         wrong = InvalidInput("the cursor is not of this question", hint="repeat the arguments with it, or leave it out")
@@ -121,7 +121,7 @@ class AnswerCursor:
 
 
 def question_of(tool: str, given: Mapping[str, Any]) -> str:
-    """Return what tells a question from others: a short digest of the tool and its arguments, without the cursor."""
+    """Return what identifies a question: a short digest of the tool and its arguments, without the cursor."""
     content = msgspec.json.encode([tool, {name: given[name] for name in sorted(given) if name != "cursor"}])
     return hashlib.sha256(content).hexdigest()[:10]
 

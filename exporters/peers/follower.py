@@ -82,7 +82,7 @@ class PeerState:
     refused: Counter[str] = field(default_factory=Counter)  # by reason: foreign, owned, invalid
 
     def lag_generations(self) -> int | None:
-        """Return how many generations of the giver are not here yet, as far as it has told."""
+        """Return how many generations of the giver are not here yet, as far as it has reported."""
         return None if self.reached is None or self.newest is None else max(0, self.newest - self.reached)
 
     def lag_seconds(self, now: float) -> float:

@@ -30,7 +30,7 @@ class PositionFile:
         self._kept: PeerPosition | None = None
 
     def read(self) -> PeerPosition | None:
-        """Return the position; None where there is none, or none that can be read: comparing tells what is missing."""
+        """Return the position; None where there is none, or it cannot be read: comparing finds what is missing."""
         if self._kept is None and self._path is not None:
             try:
                 self._kept = msgspec.json.decode(self._path.read_bytes(), type=PeerPosition)

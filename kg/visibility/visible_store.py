@@ -86,7 +86,7 @@ class Visibility:
             self._temporary.cleanup()
 
     def register(self, store: VisibleStore) -> VisibleSet:
-        """Have a store told what changes from now on; returns what it sees now."""
+        """Report to a store what changes from now on; returns what it sees now."""
         with self._lock:
             self._follow()
             seen = VisibleSet(frozenset(map(self.iris.domain, store.domains)), self._standings, self.clock())
@@ -94,7 +94,7 @@ class Visibility:
             return seen
 
     def forget(self, store: VisibleStore) -> None:
-        """Tell a store nothing more."""
+        """Report nothing more to a store."""
         with self._lock:
             self._open.discard(store)
 
@@ -234,7 +234,7 @@ class VisibleStore(EmbeddedStore):
         if found is None or not self._shows(found.entry):
             return None if here is None else GraphWrite(graph, None, here.owner)
         if found.entry.generation > generation and not self._visibility.stands(graph, found.text):
-            return None  # it has become another since: the next look tells whether it is seen
+            return None  # it has become another since: the next look finds whether it is seen
         content = found.content if sight is Sight.WHOLE else GraphContent.of_text(stub_of(graph, found.text))
         return GraphWrite(graph, content, found.entry.owner, takes_from=None if here is None else here.owner)
 

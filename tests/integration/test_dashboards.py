@@ -316,7 +316,7 @@ def test_prometheus_reads_its_targets_from_the_service(site: Site) -> None:
 
 
 def test_lists_of_targets_that_there_are_not_are_errors(site: Site) -> None:
-    """An unknown list, an unknown or doubled parameter and a port that is none are problem documents."""
+    """An unknown list, an unknown or doubled parameter and an invalid port are problem documents."""
     port = httpx.get(f"{site.service}/sd/hosts", params={"port": 9256}).json()
     assert {each["targets"][0].rpartition(":")[2] for each in port} == {"9256"}
     for path, status, word in (

@@ -88,7 +88,7 @@ def test_an_id_that_is_not_there_leads_to_the_one_that_is(
 
 
 def test_what_is_like_nothing_leads_to_the_list(service: Service) -> None:
-    """No proposal is better than a wrong one; an id that is none is proposed for as well."""
+    """No proposal is better than a wrong one; there are proposals for an invalid id as well."""
     assert "hint: list what there is: drumlin list" in asked(service, "get", "prod/payments/pod/zzz", code=4)
     assert "checkout" in asked(service, "get", "checkout", code=1).partition("hint: did you mean")[2]
     assert CHECKOUT in asked(service, "get", "deploy/checkout", code=1).partition("hint: did you mean")[2]
@@ -278,7 +278,7 @@ def test_a_time_limit_is_kept_and_named(command: tuple[str, ...]) -> None:
 
 
 def test_a_query_is_stopped_by_the_service_within_the_limit(service: Service) -> None:
-    """The service is told the limit, so that it ends the work and says so itself."""
+    """The service gets the limit, so that it ends the work and says so itself."""
     slow = "SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l . FILTER(?a != ?d && ?g != ?j) }"
     said = asked(service, "sparql", slow, "--timeout", "0.3", code=1)
     assert "time limit" in said

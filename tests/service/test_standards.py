@@ -85,7 +85,7 @@ def test_a_read_holds_if_match(http: httpx.Client, path: str) -> None:
     ],
 )
 def test_a_415_and_options_say_what_is_taken(http: httpx.Client, method: str, path: str, header: str) -> None:
-    """Media types stand in Accept-Patch, Accept-Post or Accept, codings in Accept-Encoding; OPTIONS tells the same."""
+    """Media types stand in Accept-Patch, Accept-Post or Accept, codings in Accept-Encoding; OPTIONS has the same."""
     refused = http.request(method, path, content=b"x", headers={"Content-Type": "image/png"})
     assert refused.status_code == 415
     taken = set(refused.headers[header].split(", "))
@@ -277,13 +277,13 @@ def test_what_means_nothing_in_jsonld_is_left_out(http: httpx.Client, graph: str
     ],
 )
 def test_what_a_writer_would_lose_unseen_is_refused(http: httpx.Client, graph: str, document: dict[str, Any]) -> None:
-    """An ill-formed IRI or language tag is told: JSON-LD itself would leave the statement out."""
+    """An ill-formed IRI or language tag is reported: JSON-LD itself would leave the statement out."""
     sent = http.put("/store", params={"graph": graph}, content=json.dumps(document), headers={"Content-Type": LD})
     assert sent.status_code == 422
 
 
 def test_a_key_of_our_context_that_makes_no_iri_is_refused(http: httpx.Client, name: str) -> None:
-    """What is misspelt in an entity's document is told, never dropped."""
+    """What is misspelt in an entity's document is reported, never dropped."""
     assert put(http, name, {**forecast(name), "cpu usage": 1}).status_code == 422
 
 

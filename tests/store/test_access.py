@@ -378,7 +378,7 @@ def test_without_a_token_nothing_is_learnt(access: Access) -> None:
 
 
 def test_a_page_of_a_listed_origin_may_ask_first_and_needs_a_token_then(shared: Access) -> None:
-    """Browsers send no token before they know that they may; they are told as much of an address at which there is nothing."""
+    """Browsers send no token before they know that they may; an address at which there is nothing answers them as much."""
     origin = {"Origin": "https://grafana.example"}
     asking = {**origin, "Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "authorization"}
     for path in ("/search", "/none"):

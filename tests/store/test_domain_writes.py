@@ -169,7 +169,7 @@ def test_a_bulk_request_reports_each_line(parts: Services, alice: Asked) -> None
 
 
 def test_the_feed_reports_what_becomes_invisible_as_removed(parts: Services, alice: Asked) -> None:
-    """A graph that moves to another domain is removed in the feed of the first, and what it becomes is not told."""
+    """A graph that moves to another domain is removed in the feed of the first, and nothing is said of what it becomes."""
     batch = {"Accept": "application/cloudevents-batch+json"}
     first = alice.one("GET", "/events?since=0", headers=batch)
     while first.json():  # a batch may end before the newest change

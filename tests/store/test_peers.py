@@ -412,7 +412,7 @@ def test_a_position_is_kept_once_its_changes_are_written(network: Network, monke
 
 
 def test_a_giver_that_is_away_leaves_what_it_gave(network: Network) -> None:
-    """Its graphs stay, the lag grows, the error is told, and the pauses between two tries grow up to a minute."""
+    """Its graphs stay, the lag grows, the error is reported, and the pauses between two tries grow up to a minute."""
     bob = network.sites["bob"]
     graph = service("alice", "shared")
     share(network, "alice", graph, "bob")
@@ -436,7 +436,7 @@ def test_a_giver_that_is_away_leaves_what_it_gave(network: Network) -> None:
 
 
 def test_an_answer_of_no_drumlin_is_tried_again_later(network: Network, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fails in an unforeseen way is told and tried again after a pause, never in a loop without one."""
+    """What fails in an unforeseen way is reported and tried again after a pause, never in a loop without one."""
     peer = network.sites["bob"].peers["alice"]
     peer.turn()
     batch = ChangeBatch("9.0", 9, peer._position.read().history, [{"no": "event"}])  # type: ignore[union-attr]

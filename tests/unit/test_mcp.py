@@ -107,14 +107,14 @@ def test_a_cursor_leads_on_at_the_source() -> None:
     "text", ["x", "AAAA", "!", "WyJxIiwgInAiLCAtMV0", "W10", AnswerCursor("p", 3).written("other")]
 )
 def test_a_cursor_of_something_else_is_refused(text: str) -> None:
-    """One that is none, or of another question, raises a line that says what to do."""
+    """An invalid cursor, or one of another question, raises a line that says what to do."""
     with pytest.raises(InvalidInput, match="cursor is not of this question") as refused:
         AnswerCursor.read(text, "q")
     assert refused.value.hint
 
 
 def test_the_cursor_is_no_part_of_the_question() -> None:
-    """A question is told from others by its tool and its arguments."""
+    """A question is identified by its tool and its arguments."""
     assert question_of("search", {"text": "a", "cursor": "b"}) == question_of("search", {"text": "a", "cursor": ""})
     assert question_of("search", {"text": "a"}) != question_of("search", {"text": "b"})
     assert question_of("search", {"text": "a"}) != question_of("logs", {"text": "a"})

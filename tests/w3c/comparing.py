@@ -102,7 +102,7 @@ def _kept(term: ox.Literal) -> Any:
 
 
 def of_file(file: Path, base: str) -> Compared:
-    """Read an expected result: SPARQL results, a graph, or solutions told as a graph (https://www.w3.org/2001/sw/DataAccess/tests/)."""
+    """Read an expected result: SPARQL results, a graph, or solutions written as a graph (https://www.w3.org/2001/sw/DataAccess/tests/)."""
     if file.suffix == ".csv":
         return of_csv(file.read_bytes())
     if (form := RESULTS.get(file.suffix)) is not None:

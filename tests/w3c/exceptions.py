@@ -1,4 +1,4 @@
-"""What the engine passes and the service does not, each with its reason; docs/conformance.md tells the same to users."""
+"""What the engine passes and the service does not, each with its reason; docs/conformance.md says the same for users."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ class EmbeddedStore:
 
     @property
     def id(self) -> str:
-        """What tells its history from that of any other store, and from its own before it was restored or made anew."""
+        """What identifies its history: another store has another, and so has this one after it was restored or made anew."""
         return self._changes.store_id
 
     @property

@@ -299,7 +299,7 @@ class Readers:
             while not self._orphans.empty():
                 self._pool.tended[self._orphans.get()] = time.monotonic() + _DRAINING
             tended = {each.socket.fileno(): each for each in self._pool.tended}
-        for reader in tended.values():  # what nobody waits for may have come whole: then no event tells of it
+        for reader in tended.values():  # what nobody waits for may have come whole: then no event reports it
             self._tend_again(reader)
         poll = select.poll()
         for descriptor in tended:
