@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
+from urllib.parse import quote
 
 import structlog
 from fastapi import Request
@@ -473,9 +474,25 @@ def _exporting(
                 "an election is for several processes before one store, and a directory has one process",
                 hint="leave election.lease out, name an engine (--store sparql+http://…), or elect followers (drumlin follow)",
             )
-        sink = candidate.sink if candidate else store
-        pipeline = Pipeline(sink, kinds_of(own), own, iris, catalogue, datasources, clock=now, home=home)
+        pipeline = Pipeline(
+            candidate.sink if candidate else store,
+            kinds_of(own),
+            own,
+            iris,
+            catalogue,
+            datasources,
+            clock=now,
+            home=home,
+            renderings=_renderings(store, each),
+        )
         yield Exporting(pipeline, each, candidate)
+
+
+def _renderings(store: EmbeddedStore | RemoteStore, source: Source) -> Path | None:
+    """Return the file that notes what the graphs of a source were rendered from: beside a store that is here and takes writes."""
+    if not isinstance(store, EmbeddedStore) or store.unwritable:
+        return None
+    return store.files / f"rendered-{quote(source.name, safe='')}"
 
 
 def _own_metrics(

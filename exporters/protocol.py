@@ -23,7 +23,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, Protocol
@@ -201,22 +201,21 @@ class Kind:
     # What its objects report of runs of others; nothing else of them is kept, and they are no entities.
     reports: Callable[[Any], RunReport | None] | None = None
     fields: str = ""  # field selector of the objects that are asked for
+    segment: str = field(init=False)
+    """What names the kind in the ids of its objects, and nothing else: ``deployment``, ``kusciajob.kuscia.secretflow``."""
+    home: str = field(init=False)
+    """What names the kind in the ids of its objects: the segment, or the reserved class whose things they are."""
+
+    def __post_init__(self) -> None:
+        """Work out what is asked for with every object."""
+        name = self.name.lower()
+        object.__setattr__(self, "segment", name if is_own_group(self.group) else f"{name}.{self.group}")
+        object.__setattr__(self, "home", self.reserved or self.segment)
 
     @property
     def type(self) -> str:
         """The ontology's class of such an entity."""
         return self.entity or self.name
-
-    @property
-    def segment(self) -> str:
-        """What names the kind in the ids of its objects, and nothing else: ``deployment``, ``kusciajob.kuscia.secretflow``."""
-        name = self.name.lower()
-        return name if is_own_group(self.group) else f"{name}.{self.group}"
-
-    @property
-    def home(self) -> str:
-        """What names the kind in the ids of its objects: the segment, or the reserved class whose things they are."""
-        return self.reserved or self.segment
 
     @property
     def api_version(self) -> str:

@@ -68,6 +68,10 @@ class DependencyGraph:
             return []
         return [facts[publisher] for publisher in sorted(facts)] if len(facts) > 1 else [*facts.values()]
 
+    def topics(self, reader: str) -> set[Topic]:
+        """Return what ``reader`` has read."""
+        return set(self._read.get(reader, ()))
+
     def readers(self, topic: Topic) -> set[str]:
         """Return who has read ``topic``."""
         return set(self._readers.get(topic, ()))

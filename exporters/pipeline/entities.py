@@ -7,7 +7,7 @@ Nothing here depends on the order in which objects of different kinds arrive.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -26,6 +26,7 @@ from drumlin.exporters.pipeline.context import (
 from drumlin.exporters.pipeline.dependencies import DependencyGraph
 from drumlin.exporters.pipeline.hosting_domain import discovered
 from drumlin.exporters.pipeline.hysteresis import Hysteresis
+from drumlin.exporters.pipeline.renderings import Rendering, Renderings, fingerprint
 from drumlin.exporters.pipeline.restore import Memory
 from drumlin.exporters.pipeline.runs import (
     Observed,
@@ -64,6 +65,7 @@ from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.ontology.vocabulary import WORKLOAD_KINDS
 
 _DEPARTED = 10_000  # uids of which a late change is still recognised
+_NO_RENDERINGS = Renderings(None)
 _WAITING = 10_000  # runs that have not begun, or of objects that are not followed, of which something was reported
 
 
@@ -74,6 +76,7 @@ class _Entity:
     runs: dict[str, Run]
     digest: str | None = None  # of its graph as an earlier life left it, until this life has looked at it
     has_graph: bool = False
+    rendering: Rendering | None = None  # what an earlier life rendered it from, until this life has looked at it
 
     @property
     def uid(self) -> str:
@@ -90,7 +93,15 @@ class Due(NamedTuple):
 class Entities:
     """What one source has reported. Not for use by several threads."""
 
-    def __init__(self, owner: str, around: ClusterContext, *, clock: Clock, memory: Memory) -> None:
+    def __init__(
+        self,
+        owner: str,
+        around: ClusterContext,
+        *,
+        clock: Clock,
+        memory: Memory,
+        renderings: Renderings = _NO_RENDERINGS,
+    ) -> None:
         self.dirty: set[str] = set()
         self.objects: Counter[str] = Counter()  # that exist, by kind
         self.unchanged = 0
@@ -101,6 +112,8 @@ class Entities:
         self._around = around
         self._clock = clock
         self._memory = memory
+        self._renderings = renderings
+        self._said: dict[tuple[Topic, ...], bytes | None] = {}  # fingerprints, while nothing is taken in
         self._facts = DependencyGraph()
         self._lasting = Hysteresis()
         self._topics: dict[str, Topic] = {}  # by graph: on which it publishes what lasts
@@ -115,6 +128,10 @@ class Entities:
         for graph, namespace, domain in memory.domains():
             if domain != around.settings.domain.id:
                 self._facts.publish(graph, [(domain_topic(namespace), domain)])
+
+    def __len__(self) -> int:
+        """Return how many objects exist."""
+        return len(self._entities)
 
     def __contains__(self, graph: str) -> bool:
         """Return whether ``graph`` is that of an object that exists."""
@@ -149,7 +166,9 @@ class Entities:
             self._depart(entity.uid)
             self._replace(entity, manifest.metadata)
         entity.manifest = manifest
-        self._advance(entity)
+        if not entity.rendering or entity.rendering.object != _fingerprint(entity):
+            entity.rendering = None
+            self._advance(entity)  # else it, and its runs, are as an earlier life left them
         if self._waiting and entity.uid in entity.runs:
             for trouble in self._waiting.pop((graph, entity.uid), {}).values():
                 self._befall(graph, entity, entity.uid, trouble)
@@ -228,6 +247,7 @@ class Entities:
         before = entity.runs[uid]
         entity.runs[uid] = befallen(before, trouble)
         if entity.runs[uid] is not before:
+            entity.rendering = None
             self.dirty.add(graph)
 
     def recall_missed(self) -> None:
@@ -305,6 +325,10 @@ class Entities:
         if entity is None:
             buried = self._tombstones.pop(graph, None)
             return Due(GraphWrite.of(graph, buried[0], self._owner)) if buried else None
+        known, entity.rendering = entity.rendering, None
+        if known and self._is_as_rendered(known, graph, datasources):
+            self._stays(entity)
+            return None
         left_out: list[Violation] = []
         document = self._document(graph, entity, datasources, left_out)
         self._note_data(graph, document)
@@ -328,6 +352,62 @@ class Entities:
         self.unchanged += 1
         self.skipped[entity.kind.home] += 1
 
+    # -- what graphs were rendered from -------------------------------------------------------------------------------
+    def _is_as_rendered(self, known: Rendering, graph: str, datasources: tuple[Datasource, ...]) -> bool:
+        """Return whether what others say is the same, too, as when a graph was rendered; what was read then counts as read."""
+        if known.said != self._said_on(known.topics, datasources):
+            return False
+        for topic in known.topics:
+            self._facts.read(graph, topic)
+        return True
+
+    def _said_on(self, topics: tuple[Topic, ...], datasources: tuple[Datasource, ...]) -> bytes | None:
+        if topics not in self._said:
+            self._said[topics] = self._fingerprint_of(topics, datasources)
+        return self._said[topics]
+
+    def _fingerprint_of(self, topics: Iterable[Topic], datasources: tuple[Datasource, ...]) -> bytes | None:
+        """Return what distinguishes what is said on topics; None while something is awaited, of which the graph remembers something."""
+        said: list[object] = []
+        for topic in topics:
+            if topic == object_topic(about := topic[-1]):
+                if self._memory.awaits(about):
+                    return None
+                said.append(about in self._entities)
+            elif topic == whole_topic(about):
+                if self._memory.awaits_any(about):
+                    return None
+                said.append(self._memory.complete_namespaces(about))
+            elif topic == DATASOURCES:
+                said.append(datasources)
+            else:
+                said.append(self._facts.on(topic))
+        return fingerprint(said)
+
+    def renderings(
+        self, digests: Mapping[str, str], datasources: tuple[Datasource, ...]
+    ) -> Iterator[tuple[str, Rendering]]:
+        """Yield what the graphs with ``digests`` were rendered from, without those that have to be written again."""
+        self._said.clear()
+        for graph, entity in self._entities.items():
+            if graph in self.dirty or not entity.has_graph or graph not in digests or graph in self._data:
+                continue
+            topics = tuple(sorted(self._facts.topics(graph)))
+            about, said = _fingerprint(entity), self._said_on(topics, datasources)
+            if about and said:
+                yield graph, Rendering(digests[graph], about, topics, said)
+        self._said.clear()
+
+    def distrust_renderings(self) -> None:
+        """Have everything rendered again."""
+        for entity in self._entities.values():
+            entity.rendering = None
+
+    def forget_renderings(self) -> None:
+        """Forget what an earlier life rendered graphs from: those that there are have been looked at."""
+        self._renderings.forget()
+        self._said.clear()
+
     # -- inside -------------------------------------------------------------------------------------------------------
     def _name(self, kind: Kind, metadata: Metadata) -> str:
         """Return the IRI of an object's graph."""
@@ -342,7 +422,8 @@ class Entities:
         earlier = self._memory.mentioned(graph)
         if earlier:
             stands = not earlier.tombstone or bool(earlier.runs)  # what never had a run keeps its tombstone, as below
-            return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=stands)
+            known = self._renderings.of(graph, earlier.digest)
+            return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=stands, rendering=known)
         # Until the kind is complete, everything that was ever written about it stands in what was recalled.
         complete = self._memory.is_complete(kind.home, manifest.metadata.namespace)
         runs = self._memory.runs_of(graph) if kind.life and complete else {}
@@ -424,6 +505,11 @@ class Entities:
 
     def _domain_of(self, namespace: str) -> str | None:
         return next(iter(self._facts.on(domain_topic(namespace))), None)
+
+
+def _fingerprint(entity: _Entity) -> bytes | None:
+    """Return what distinguishes an object and its runs."""
+    return fingerprint(entity.kind.segment, entity.manifest, [entity.runs[uid] for uid in sorted(entity.runs)])
 
 
 def _owner(entity: _Entity) -> OwnerReference | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -61,10 +62,12 @@ class Pipeline:
         most: int = BATCH,
         home: bool = True,
         follower: bool = False,
+        renderings: Path | None = None,
     ) -> None:
         """Write to ``store``, at most ``most`` graphs at once; changes of one object wait ``window`` seconds for one another.
 
-        ``follower``: the store is a service's elsewhere, which writes its hosting graphs itself.
+        ``follower``: the store is a service's elsewhere, which writes its hosting graphs itself. ``renderings`` is a file that notes
+        what graphs were rendered from, so that a restart need not render them again.
         """
         self._sink = store
         self._around = ClusterContext(
@@ -80,6 +83,7 @@ class Pipeline:
         self._clock = clock
         self._window = window
         self._most = most
+        self._renderings = renderings
         self._observed: SimpleQueue[tuple[Sequence[Observed], Future[int]]] = SimpleQueue()
         self._following: Reconciler | None = None
         self._feed: SourceThread | None = None
@@ -156,7 +160,15 @@ class Pipeline:
         new run then takes up where the graph stands. An object that cannot be rendered is reported, no more.
         """
         following = Reconciler(
-            self._sink, self._around, source.name, self._kinds, self._clock, self._window, self._most, progress
+            self._sink,
+            self._around,
+            source.name,
+            self._kinds,
+            self._clock,
+            self._window,
+            self._most,
+            progress,
+            self._renderings,
         )
         self._following = following
         self._feed = feed = SourceThread(source)
@@ -176,5 +188,6 @@ class Pipeline:
             approve(removals)
         following.flush(everything=True)
         following.report()
+        following.note_renderings()
         log.info("source_ended", source=source.name, summary=str(following.summary))
         return following.summary

@@ -13,6 +13,7 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import structlog
 
@@ -21,6 +22,7 @@ from drumlin.exporters.pipeline import external_data, hosting_domain
 from drumlin.exporters.pipeline.context import ClusterContext
 from drumlin.exporters.pipeline.entities import Due, Entities
 from drumlin.exporters.pipeline.gc_tuning import GcFreezer
+from drumlin.exporters.pipeline.renderings import Renderings, fingerprint, fingerprint_of_code
 from drumlin.exporters.pipeline.restore import Memory, home_in
 from drumlin.exporters.pipeline.runs import Observed
 from drumlin.exporters.pipeline.sink import BATCH, Sink, batched, write
@@ -58,6 +60,9 @@ _MOST_WINDOWS = 20_000
 _MOST_NAMES = 10_000  # objects of which it is known that their trouble was reported
 _SAMPLE = 100  # objects whose uids are looked for in other clusters
 _SAME = f"SELECT ?entity WHERE {{{{ VALUES ?run {{{{ {{runs}} }}}} ?run <{NAMESPACE}runOf> ?entity }}}} LIMIT 1"
+_MOST_MISSED = (
+    0.1  # of the graphs: when more had to be rendered again than that, what they were rendered from is noted at once
+)
 _FEW = 1000  # graphs that are not worth a thread
 
 
@@ -116,6 +121,10 @@ class ReportedNames:
         """Return how many there are."""
         return len(self._names)
 
+    def __contains__(self, name: str) -> bool:
+        """Return whether a name is among them."""
+        return name in self._names
+
     def add(self, name: str) -> bool:
         """Add a name; return whether it is new."""
         new = name not in self._names
@@ -143,6 +152,7 @@ class Reconciler:
         window: float,
         most: int = BATCH,
         progress: Progress | None = None,
+        renderings: Path | None = None,
     ) -> None:
         self.gathered = False
         self.summary = RunSummary()
@@ -157,10 +167,11 @@ class Reconciler:
         self._window = window
         self._most = most
         self._progress = progress
-        prefixes = (around.prefix, around.function_prefix, f"{around.iris.root}domain/")
-        self._memory = Memory(sink, owner, prefixes, around.iris, around.functions)
+        self._prefixes = (around.prefix, around.function_prefix, f"{around.iris.root}domain/")
+        self._memory = Memory(sink, owner, self._prefixes, around.iris, around.functions)
         self.remembered = self._memory.homes
-        self._entities = Entities(owner, around, clock=clock, memory=self._memory)
+        self._renderings = Renderings(renderings, self._surroundings)
+        self._entities = Entities(owner, around, clock=clock, memory=self._memory, renderings=self._renderings)
         self._mine = tuple(hosting_domain.found_earlier(sink, around, owner))
         mine = {each.iri for each in self._mine}
         self._others = tuple(each for each in hosting_domain.found_earlier(sink, around) if each.iri not in mine)
@@ -263,7 +274,38 @@ class Reconciler:
         self._open_windows(ready)
         if not self.gathered:
             self._keeping.gathered()
+            missed = len(self._entities) - len(self._renderings)
+            self._entities.forget_renderings()
+            if missed > _MOST_MISSED * len(self._entities):
+                self.note_renderings()
         self.gathered = True
+
+    def note_renderings(self) -> None:
+        """Note what the graphs were rendered from, for a later process."""
+        if not self._renderings.are_kept:
+            return
+        digests = {
+            each.graph: each.digest
+            for prefix in self._prefixes
+            for each in self._sink.entries(owner=self._owner, prefix=prefix)
+            if each.graph not in self._failing and each.graph not in self._refused and each.graph not in self._left_out
+        }
+        self._renderings.write(self._surroundings, self._entities.renderings(digests, self._all_datasources))
+
+    @property
+    def _surroundings(self) -> bytes | None:
+        """What distinguishes the surroundings that graphs are rendered in, beside the datasources that the cluster holds."""
+        around = self._around
+        return fingerprint(
+            fingerprint_of_code(),
+            around.settings,
+            around.iris.root,
+            around.catalogue.templates,
+            around.datasources,
+            around.known,
+            around.hosted,
+            (around.home, around.follower, around.functions),
+        )
 
     def _look_for_namesakes(self) -> None:
         """Warn where the store has the same objects, by their uids, under the name of another cluster.
@@ -335,6 +377,8 @@ class Reconciler:
         renewed = time.monotonic() >= self._templates_at and self.renew_templates()
         if found == self._datasources and nodes == self._sites and not renewed:
             return ()
+        if renewed and not self.gathered:
+            self._entities.distrust_renderings()
         if found != self._datasources or renewed:
             self._entities.telemetry_changed(self._around)
         self._datasources, self._sites = found, nodes
@@ -378,8 +422,13 @@ class Reconciler:
             left = remains(iri, "Datasource", name, self._around.cluster, (), {}, self._clock())
             yield GraphWrite.of(iri, left, self._owner)
 
+    @property
+    def _all_datasources(self) -> tuple[Datasource, ...]:
+        """The datasources that the cluster holds, and those that others have found."""
+        return (*(self._datasources or ()), *self._others)
+
     def _rendered(self, graphs: Iterable[str]) -> Iterator[GraphWrite]:
-        datasources = (*(self._datasources or ()), *self._others)
+        datasources = self._all_datasources
         for graph in graphs:
             found = None
             with self._reported(graph, self._home(graph)):

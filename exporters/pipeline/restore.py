@@ -140,6 +140,10 @@ class Memory:
         """Return whether all objects of a kind, in ``namespace`` (None: anywhere), have been mentioned."""
         return not self._complete.isdisjoint(((home, None), (home, namespace)))
 
+    def complete_namespaces(self, home: str) -> list[str]:
+        """Return the namespaces of which all objects of a kind have been mentioned, sorted; ``*`` when that is so anywhere."""
+        return sorted(namespace or "*" for each, namespace in self._complete if each == home)
+
     def awaits(self, graph: str) -> bool:
         """Return whether the graph of an object lives that the source has not mentioned."""
         earlier = self._shelf(graph).get(graph)
