@@ -26,7 +26,7 @@ from drumlin.exporters.pipeline.context import (
 from drumlin.exporters.pipeline.dependencies import DependencyGraph
 from drumlin.exporters.pipeline.hosting_domain import discovered
 from drumlin.exporters.pipeline.hysteresis import Hysteresis
-from drumlin.exporters.pipeline.renderings import Rendering, Renderings, fingerprint
+from drumlin.exporters.pipeline.renderings import NO_RENDERINGS, Rendering, Renderings, fingerprint
 from drumlin.exporters.pipeline.restore import Memory
 from drumlin.exporters.pipeline.runs import (
     Observed,
@@ -65,7 +65,6 @@ from drumlin.kg.telemetry.datasources import Datasource
 from drumlin.ontology.vocabulary import WORKLOAD_KINDS
 
 _DEPARTED = 10_000  # uids of which a late change is still recognised
-_NO_RENDERINGS = Renderings(None)
 _WAITING = 10_000  # runs that have not begun, or of objects that are not followed, of which something was reported
 
 
@@ -100,7 +99,7 @@ class Entities:
         *,
         clock: Clock,
         memory: Memory,
-        renderings: Renderings = _NO_RENDERINGS,
+        renderings: Renderings = NO_RENDERINGS,
     ) -> None:
         self.dirty: set[str] = set()
         self.objects: Counter[str] = Counter()  # that exist, by kind
@@ -219,9 +218,10 @@ class Entities:
             name = self._around.iris.parse(graph).name
             runs = {
                 uid: close(run, Metadata(name.name), change.observed, estimated=True)
-                for uid, run in earlier.runs.items()
+                for uid, run in self._memory.runs_before(graph, earlier).items()
             }
-            said = self._memory.said(graph) | ({"managedBy": earlier.manager} if earlier.manager else {})
+            manager = self._memory.manager(graph)
+            said = self._memory.said(graph) | ({"managedBy": manager} if manager else {})
             self._bury(graph, change.kind, runs, said, change.observed)
             self.dirty |= {graph, *self._facts.retract(graph), *self._facts.readers(object_topic(graph))}
         self.dirty |= self._facts.readers(whole_topic(change.kind.home))
@@ -395,7 +395,7 @@ class Entities:
             topics = tuple(sorted(self._facts.topics(graph)))
             about, said = _fingerprint(entity), self._said_on(topics, datasources)
             if about and said:
-                yield graph, Rendering(digests[graph], about, topics, said)
+                yield graph, Rendering(digests[graph], tuple(entity.runs.values()), about, topics, said)
         self._said.clear()
 
     def distrust_renderings(self) -> None:
@@ -421,9 +421,10 @@ class Entities:
             return _Entity(kind, manifest, self._tombstones.pop(graph)[1], has_graph=True)
         earlier = self._memory.mentioned(graph)
         if earlier:
-            stands = not earlier.tombstone or bool(earlier.runs)  # what never had a run keeps its tombstone, as below
+            runs = self._memory.runs_before(graph, earlier)
+            stands = not earlier.tombstone or bool(runs)  # what never had a run keeps its tombstone, as below
             known = self._renderings.of(graph, earlier.digest)
-            return _Entity(kind, manifest, earlier.runs, earlier.digest, has_graph=stands, rendering=known)
+            return _Entity(kind, manifest, runs, earlier.digest, has_graph=stands, rendering=known)
         # Until the kind is complete, everything that was ever written about it stands in what was recalled.
         complete = self._memory.is_complete(kind.home, manifest.metadata.namespace)
         runs = self._memory.runs_of(graph) if kind.life and complete else {}
@@ -508,8 +509,8 @@ class Entities:
 
 
 def _fingerprint(entity: _Entity) -> bytes | None:
-    """Return what distinguishes an object and its runs."""
-    return fingerprint(entity.kind.segment, entity.manifest, [entity.runs[uid] for uid in sorted(entity.runs)])
+    """Return what distinguishes an object; its runs are in the graph that has the digest."""
+    return fingerprint(entity.kind.segment, entity.manifest)
 
 
 def _owner(entity: _Entity) -> OwnerReference | None:

@@ -168,9 +168,9 @@ class Reconciler:
         self._most = most
         self._progress = progress
         self._prefixes = (around.prefix, around.function_prefix, f"{around.iris.root}domain/")
-        self._memory = Memory(sink, owner, self._prefixes, around.iris, around.functions)
-        self.remembered = self._memory.homes
         self._renderings = Renderings(renderings, self._surroundings)
+        self._memory = Memory(sink, owner, self._prefixes, around.iris, around.functions, self._renderings)
+        self.remembered = self._memory.homes
         self._entities = Entities(owner, around, clock=clock, memory=self._memory, renderings=self._renderings)
         self._mine = tuple(hosting_domain.found_earlier(sink, around, owner))
         mine = {each.iri for each in self._mine}

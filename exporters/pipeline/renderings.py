@@ -19,6 +19,7 @@ import structlog
 from pydantic import BaseModel
 
 import drumlin
+from drumlin.exporters.pipeline.runs import Run
 from drumlin.exporters.protocol import Topic
 
 log = structlog.get_logger()
@@ -29,9 +30,10 @@ _PARTS = ("exporters", "kg", "ontology")  # of the code: what a document and its
 
 
 class Rendering(NamedTuple):
-    """What a graph with a ``digest`` was rendered from: fingerprints of the object and of what was said on the ``topics``."""
+    """What a graph with a ``digest`` was rendered from: fingerprints of the object and of what was said on the ``topics``; its runs."""
 
     digest: str
+    runs: tuple[Run, ...]
     object: bytes
     topics: tuple[Topic, ...]
     said: bytes
@@ -41,7 +43,7 @@ class _File(msgspec.Struct, array_like=True):
     format: int
     surroundings: bytes
     reads: list[tuple[tuple[Topic, ...], bytes]]  # topics that were read together, and what they said
-    graphs: dict[str, tuple[str, bytes, int]]  # digest, object, place in ``reads``
+    graphs: dict[str, tuple[str, tuple[Run, ...], bytes, int]]  # digest, runs, object, place in ``reads``
 
 
 class Renderings:
@@ -66,7 +68,12 @@ class Renderings:
         found = self._held.graphs.get(graph) if self._held else None
         if self._held is None or found is None or found[0] != digest:
             return None
-        return Rendering(digest, found[1], *self._held.reads[found[2]])
+        return Rendering(*found[:-1], *self._held.reads[found[-1]])
+
+    def runs_of(self, graph: str, digest: str) -> dict[str, Run] | None:
+        """Return the runs, by uid, in a graph that has a digest now; None when that is not known."""
+        found = self._held.graphs.get(graph) if self._held else None
+        return None if found is None or found[0] != digest else {run.uid: run for run in found[1]}
 
     def forget(self) -> None:
         """Free the memory; the file stays."""
@@ -78,7 +85,7 @@ class Renderings:
             return
         reads: dict[tuple[tuple[Topic, ...], bytes], int] = {}
         graphs = {
-            graph: (each.digest, each.object, reads.setdefault((each.topics, each.said), len(reads)))
+            graph: (each.digest, each.runs, each.object, reads.setdefault((each.topics, each.said), len(reads)))
             for graph, each in found
         }
         content = msgspec.msgpack.encode(_File(_FORMAT, surroundings, list(reads), graphs))
@@ -89,6 +96,9 @@ class Renderings:
         except OSError as error:
             log.warning("renderings_not_kept", file=str(self._file), reason=str(error))
             beside.unlink(missing_ok=True)
+
+
+NO_RENDERINGS = Renderings(None)
 
 
 def _read(file: Path) -> _File | None:

@@ -6,13 +6,14 @@ looked up when a renderer needs it: where the source has not mentioned these obj
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+from drumlin.exporters.pipeline.renderings import NO_RENDERINGS, Renderings
 from drumlin.exporters.pipeline.restarts import ContainerRun, container_run_of, remembered
 from drumlin.exporters.pipeline.runs import Run
 from drumlin.exporters.pipeline.sink import Sink
@@ -22,6 +23,7 @@ from drumlin.kg.model.iris import RESERVED, Iris
 from drumlin.kg.rdf.jsonld import NAMESPACE, predicate
 from drumlin.kg.store.protocol import Row
 
+_FEW = 500  # living graphs whose runs are looked up one by one
 _RUN = "/run/"
 _PROV = "http://www.w3.org/ns/prov#"
 _RUNS = f"""
@@ -79,11 +81,10 @@ SELECT DISTINCT ?entity ?datasource WHERE {{
 
 @dataclass(slots=True)
 class PreviousGraph:
-    """One graph of an earlier life that has not come again yet."""
+    """One graph of an earlier life that has not come again yet. ``runs`` None: they are looked up when they are needed."""
 
     digest: str
-    runs: dict[str, Run] = field(default_factory=dict)
-    manager: str | None = None
+    runs: dict[str, Run] | None = None
     tombstone: bool = False
 
 
@@ -95,32 +96,37 @@ class Memory:
     """
 
     def __init__(
-        self, sink: Sink, owner: str, prefixes: Iterable[str], iris: Iris, functions: frozenset[str] = frozenset()
+        self,
+        sink: Sink,
+        owner: str,
+        prefixes: Iterable[str],
+        iris: Iris,
+        functions: frozenset[str] = frozenset(),
+        renderings: Renderings = NO_RENDERINGS,
     ) -> None:
         self._sink = sink
         self._iris = iris
         self._unmentioned: dict[str, dict[str, dict[str, PreviousGraph]]] = {}  # by home and namespace
-        self._pods: Counter[str] = Counter()  # living ones that were not mentioned, by what manages them
         self._functions = functions
         self._told: defaultdict[str | None, set[str]] = defaultdict(set)  # kinds of functions, by namespace
         self._complete: set[tuple[str, str | None]] = set()
         self._links: dict[str, Mapping[str, list[str]]] = {}
         self._belongings: defaultdict[str, dict[str, Any]] | None = None
         self._known: set[str] = set()
-        for graph, earlier in _recalled(sink, owner, prefixes).items():
+        for graph, earlier in _recalled(sink, owner, prefixes, renderings).items():
             home, place = self._place(graph)
             self._unmentioned.setdefault(home, {}).setdefault(place, {})[graph] = earlier
             if not earlier.tombstone:
                 self._known.add(graph)
-                self._count(graph, earlier, 1)
 
     # -- objects that the source has not mentioned ----------------------------------------------------------------------
     def mentioned(self, graph: str) -> PreviousGraph | None:
         """Take in that the source speaks of an object; return what was known of it, the first time."""
-        earlier = self._shelf(graph).pop(graph, None)
-        if earlier and not earlier.tombstone:
-            self._count(graph, earlier, -1)
-        return earlier
+        return self._shelf(graph).pop(graph, None)
+
+    def runs_before(self, graph: str, earlier: PreviousGraph) -> dict[str, Run]:
+        """Return the runs that a graph of an earlier life has."""
+        return self.runs_of(graph) if earlier.runs is None else earlier.runs
 
     def completed(self, kind: Kind, namespace: str | None) -> list[tuple[str, PreviousGraph]]:
         """Take in that all objects of a kind, in ``namespace`` (None: anywhere), have been mentioned; return the living that were not."""
@@ -155,7 +161,7 @@ class Memory:
 
     def awaits_pods(self, manager: str) -> bool:
         """Return whether that is so of any pod that ``manager`` (an IRI) manages."""
-        return self._pods[manager] > 0
+        return self.awaits_any("pod") and any(self.awaits(pod) for pod in self._pods.get(manager, ()))
 
     # -- what the graph said --------------------------------------------------------------------------------------------
     def knew(self, graph: str) -> bool:
@@ -188,6 +194,10 @@ class Memory:
                     self._iris.parse(row["entity"]).name.name,
                     self._iris.parse(row["domain"]).name.name,
                 )
+
+    def manager(self, graph: str) -> str | None:
+        """Return what manages an object that the source has not mentioned."""
+        return self._managers.get(graph)
 
     def said(self, entity: str) -> dict[str, object]:
         """Return to whom an entity belonged, as its graph said at the start: application group and labels; of a pod, nothing."""
@@ -223,6 +233,16 @@ class Memory:
         return self._holders.get(entity, [])
 
     @cached_property
+    def _managers(self) -> Mapping[str, str]:
+        return _scanned(self._sink, f"{NAMESPACE}managedBy")
+
+    @cached_property
+    def _pods(self) -> Mapping[str, list[str]]:
+        """The pods, by what manages them."""
+        pods = ((graph, manager) for graph, manager in self._managers.items() if self._place(graph)[0] == "pod")
+        return _grouped((manager, graph) for graph, manager in pods)
+
+    @cached_property
     def _images(self) -> Mapping[str, tuple[str, str | None]]:
         rows = self._sink.look_up(_IMAGES) if self._known else []
         return {row["container"]: (row["image"], row.get("digest")) for row in rows}
@@ -248,10 +268,6 @@ class Memory:
         _, place = self._place(self._iris.object("-", namespace, "x", "x"))
         return [shelves.get(place, {})]
 
-    def _count(self, graph: str, earlier: PreviousGraph, by: int) -> None:
-        if earlier.manager and home_in(self._iris.short(graph)) == "pod":
-            self._pods[earlier.manager] += by
-
 
 def home_in(id: str) -> str:
     """Return what names the kind in a short id; ``Kind.home`` is the same of a kind."""
@@ -259,24 +275,24 @@ def home_in(id: str) -> str:
     return first if first in RESERVED else kind
 
 
-def _recalled(sink: Sink, owner: str, prefixes: Iterable[str]) -> dict[str, PreviousGraph]:
+def _recalled(sink: Sink, owner: str, prefixes: Iterable[str], renderings: Renderings) -> dict[str, PreviousGraph]:
     """Return what ``owner`` has written below ``prefixes``, by the graph's IRI."""
     found = {
-        each.graph: PreviousGraph(each.digest)
+        each.graph: PreviousGraph(each.digest, renderings.runs_of(each.graph, each.digest))
         for prefix in prefixes
         for each in sink.entries(owner=owner, prefix=prefix)
     }
     if not found:
         return found
-    for entity, run in _all_runs(sink):
-        if entity in found:
-            found[entity].runs[run.uid] = run
     for row in sink.look_up(_TOMBSTONES):
         if row["entity"] in found:
             found[row["entity"]].tombstone = True
-    for row in sink.look_up(_LINKS.format(predicate=predicate("managedBy"))):
-        if row["entity"] in found:
-            found[row["entity"]].manager = row["value"]
+    if sum(each.runs is None and not each.tombstone for each in found.values()) > _FEW:
+        runs: defaultdict[str, dict[str, Run]] = defaultdict(dict)
+        for entity, run in _all_runs(sink):
+            runs[entity][run.uid] = run
+        for graph, each in found.items():
+            each.runs = runs.get(graph, {})
     return found
 
 
