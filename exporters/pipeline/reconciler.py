@@ -63,7 +63,8 @@ _SAME = f"SELECT ?entity WHERE {{{{ VALUES ?run {{{{ {{runs}} }}}} ?run <{NAMESP
 _MOST_MISSED = (
     0.1  # of the graphs: when more had to be rendered again than that, what they were rendered from is noted at once
 )
-_FEW = 1000  # graphs that are not worth a thread
+LIVE_BATCH = 250
+"""Graphs in one write once all that exists is written: each is seen when its write is done, and the first need not wait for thousands."""
 
 
 @dataclass
@@ -476,15 +477,16 @@ class Reconciler:
     def _write(self, graphs: list[str]) -> None:
         """Render and write; of many, one batch is rendered while the store, outside of Python for the most part, writes another."""
         writes = self._rendered(sorted(graphs))
-        if len(graphs) < _FEW:
+        most = min(self._most, LIVE_BATCH) if self.gathered else self._most
+        if len(graphs) <= most:
             self._apply(list(writes))
             return
         with ThreadPoolExecutor(1, thread_name_prefix="write") as writer:
             writing = None
-            for batch in batched(writes, self._most):
+            for batch in batched(writes, most):
                 if writing:
                     self._account(*writing.result())
-                writing = writer.submit(write, self._sink, batch, self._most)
+                writing = writer.submit(write, self._sink, batch, most)
             self._account(*(writing.result() if writing else ([], [])))  # what is rendered and the same is counted, too
 
     def _apply(self, writes: list[GraphWrite]) -> None:

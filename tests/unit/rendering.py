@@ -12,6 +12,7 @@ import msgspec
 from drumlin.exporters.kubernetes.custom_kinds import kinds_of
 from drumlin.exporters.pipeline.context import ClusterContext
 from drumlin.exporters.pipeline.reconciler import Reconciler
+from drumlin.exporters.pipeline.sink import BATCH
 from drumlin.exporters.protocol import Change, Gone, Kind, Synced, Upserted
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.model.iris import Iris
@@ -81,9 +82,9 @@ def synced(*kinds: str, observed: datetime = NOW) -> list[Synced]:
     return [Synced(BY_NAME[kind], observed) for kind in kinds or BY_NAME]
 
 
-def following(sink: MemorySink, surroundings: ClusterContext, owner: str = "test") -> Reconciler:
-    """Begin a run without windows, so that each flush writes everything."""
-    return Reconciler(sink, surroundings, owner, frozenset(kind.segment for kind in KINDS), now, window=0.0)
+def following(sink: MemorySink, surroundings: ClusterContext, owner: str = "test", most: int = BATCH) -> Reconciler:
+    """Begin a run without windows, so that each flush writes everything, ``most`` graphs at once."""
+    return Reconciler(sink, surroundings, owner, frozenset(kind.segment for kind in KINDS), now, window=0.0, most=most)
 
 
 def follow(
@@ -92,10 +93,11 @@ def follow(
     surroundings: ClusterContext | None = None,
     *,
     one_by_one: bool = False,
+    most: int = BATCH,
 ) -> tuple[MemorySink, Reconciler]:
     """Run over ``changes``; ``one_by_one`` writes after each, as if they came slowly after everything was synced."""
     sink = MemorySink() if sink is None else sink
-    run = following(sink, surroundings or around())
+    run = following(sink, surroundings or around(), most=most)
     for change in [*(synced() if one_by_one else ()), *changes]:
         run.take(change)
         if one_by_one:

@@ -158,11 +158,12 @@ class Pool:
 
     def maintain(self) -> None:
         """Start the readers that are lacking, and let go of those that are replaced."""
-        if self.waiting:
-            self.size = self.most
+        flooded = time.monotonic() - self._flood_at <= _QUIET
+        if self.waiting:  # in a flood, which they do not outlast, no more are started than are waited for
+            self.size = max(self.size, min(self.most, len(self.waiting))) if flooded else self.most
         stale = self._stale()
         fresh = len(self.readers - stale - self.worn)
-        if not stale or self.waiting or time.monotonic() - self._flood_at > _QUIET:
+        if not stale or self.waiting or not flooded:
             for _ in range(self.size - fresh - self.starting):
                 self.starting += 1
                 self._start()
