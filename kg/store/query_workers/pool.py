@@ -160,7 +160,8 @@ class Pool:
         """Start the readers that are lacking, and let go of those that are replaced."""
         flooded = time.monotonic() - self._flood_at <= _QUIET
         if self.waiting:  # in a flood, which they do not outlast, no more are started than are waited for
-            self.size = max(self.size, min(self.most, len(self.waiting))) if flooded else self.most
+            busy = sum(each.began is not None for each in self.readers)
+            self.size = max(self.size, min(self.most, busy + len(self.waiting))) if flooded else self.most
         stale = self._stale()
         fresh = len(self.readers - stale - self.worn)
         if not stale or self.waiting or not flooded:
