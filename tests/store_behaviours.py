@@ -78,6 +78,15 @@ def a_write_is_read_back_with_its_entry(store: Store) -> None:
     assert store.read(B) is store.entry(B) is None
 
 
+def graphs_are_read_together_as_one_by_one(store: Store) -> None:
+    """Several graphs in one read are what each read of one gives; those that do not exist are left out."""
+    store.apply([write(A, 1, 2), write(B, owner="scraper"), write(f"{B}/gone", 1)])
+    store.apply([remove(f"{B}/gone"), write(A, 3)])
+    asked = [f"{B}/gone", B, A, f"{A}/never"]
+    assert store.read_each(asked) == {A: read(store, A), B: read(store, B)}
+    assert store.read_each([]) == {}
+
+
 def a_write_of_the_same_lines_is_no_write(store: Store) -> None:
     """Equal lines leave no generation and no log entry, even in another lexical form."""
     text = f'<{A}> <http://p/value> "%s"^^<{XSD}decimal> .'
@@ -522,6 +531,7 @@ def our_own_queries_take_iris_as_terms(store: Store) -> None:
 
 BEHAVIOURS: tuple[Callable[[Store], None], ...] = (
     a_write_is_read_back_with_its_entry,
+    graphs_are_read_together_as_one_by_one,
     a_write_of_the_same_lines_is_no_write,
     only_what_differs_changes,
     a_removed_graph_is_nowhere,

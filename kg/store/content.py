@@ -40,6 +40,12 @@ class GraphContent:
         return cls(text, None, digest_of(text) if digest is None else digest, statements_of(text))
 
     @classmethod
+    def of_stored(cls, packed: bytes, digest: str) -> Self:
+        """Take a text as the change log keeps it, for those who need both forms of it: it need not be packed again."""
+        text = unpack(packed)
+        return cls(text, packed, digest, statements_of(text))
+
+    @classmethod
     def of_packed(cls, packed: bytes, digest: str, statements: int) -> Self:
         """Take a text as the change log keeps it; it is unpacked when somebody looks at it."""
         return cls(None, packed, digest, statements)

@@ -185,6 +185,10 @@ class Store(Protocol):
         """Return one graph, or None when it does not exist."""
         ...
 
+    def read_each(self, graphs: Sequence[str]) -> dict[str, StoredGraph]:
+        """Return some graphs, a thousand or so, by name; those that do not exist are absent."""
+        ...
+
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""
         ...

@@ -7,7 +7,7 @@ data that these are about, while they are in force. Of other domains and cluster
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import Enum
 
@@ -75,6 +75,8 @@ class Standings:
     def within(self, graph: str) -> set[str]:
         """Return the graphs that belong to a domain because a graph does."""
         found = set[str]()
+        if graph not in self._within:
+            return found
         latest = {graph}
         for _ in range(DEEP):
             latest = {each for outer in latest for each in self._within.get(outer, ())} - found
@@ -118,35 +120,44 @@ class VisibleSet:
         looked_at = {*changed, *(grant for grant, end in self._ends.items() if end <= now)}
         touched = set(looked_at)
         for graph in looked_at:
-            touched |= self._note_grant(graph, now) | self._standings.within(graph)
+            touched.update(self._note_grant(graph, now), self._standings.within(graph))
         for graph in tuple(touched):
-            touched |= self._look(graph, now)
+            touched.update(self._look(graph, now))
         self.next_end = min(self._ends.values(), default=None)
         return touched
 
-    def _note_grant(self, graph: str, now: datetime) -> set[str]:
+    def _note_grant(self, graph: str, now: datetime) -> Collection[str]:
         """Note whether a graph is a grant to the domains; return the data that it was or is about."""
         before = self._data.pop(graph, None)
         self._ends.pop(graph, None)
         grant = self._standings.of(graph).grant
+        if grant is None and before is None:
+            return ()
         if grant is not None and grant.to in self.domains:
             self._data[graph] = grant.data
             if grant.until is not None and grant.holds(now):
                 self._ends[graph] = grant.until
         return {each for each in (before, self._data.get(graph)) if each is not None}
 
-    def _look(self, graph: str, now: datetime) -> set[str]:
+    def _look(self, graph: str, now: datetime) -> Collection[str]:
         """Note whether a graph is seen whole; return the places that are named no more, or are named now."""
         before = self._whole.pop(graph, frozenset())
         after: frozenset[str] = frozenset()
         if graph in self._standings and self._is_whole(graph, now):
             after = self._whole[graph] = self._standings.of(graph).names - {graph}
-        self._named.subtract(before - after)
-        self._named.update(after - before)
-        gone = {each for each in before - after if not self._named[each]}
-        for each in gone:
-            del self._named[each]
-        return gone | {each for each in after - before if self._named[each] == 1}
+        if before == after:
+            return ()
+        touched = set[str]()
+        for each in before - after:
+            self._named[each] -= 1
+            if not self._named[each]:
+                del self._named[each]
+                touched.add(each)
+        for each in after - before:
+            self._named[each] += 1
+            if self._named[each] == 1:
+                touched.add(each)
+        return touched
 
     def _is_whole(self, graph: str, now: datetime) -> bool:
         found = self._standings.of(graph)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -128,10 +128,18 @@ class Visibility:
         with self._lock:
             return self._standings.of(graph)
 
-    def as_of(self, graph: str, generation: int) -> StoredGraph | None:
-        """Return a graph as it was after a generation; where the source keeps no past, as it is now."""
-        found = self.source.read(graph)
-        if self.source.generation == generation or (found is not None and found.entry.generation <= generation):
+    def as_of(self, graphs: Sequence[str], generation: int) -> Iterator[tuple[str, StoredGraph | None]]:
+        """Yield graphs as they were after a generation; where the source keeps no past, as they are now."""
+        for start in range(0, len(graphs), _PAGE):
+            part = graphs[start : start + _PAGE]
+            found = self.source.read_each(part)
+            still = self.source.generation == generation
+            for graph in part:
+                yield graph, self._one_as_of(graph, found.get(graph), generation, still=still)
+
+    def _one_as_of(self, graph: str, found: StoredGraph | None, generation: int, *, still: bool) -> StoredGraph | None:
+        """Return what a graph was, as which it was ``found``; ``still``: nothing had been written since."""
+        if still or (found is not None and found.entry.generation <= generation):
             return found
         try:
             return self.source.read_at(graph, generation)
@@ -164,8 +172,7 @@ class Visibility:
 
     def _take_in(self, changed: set[str], generation: int) -> None:
         self._position = generation
-        for graph in changed:
-            found = self.as_of(graph, generation)
+        for graph, found in self.as_of(sorted(changed), generation):
             self._standings.put(graph, None if found is None else standing_of(graph, found.text))
         now = self.clock()
         for store in self._open:
@@ -204,14 +211,13 @@ class VisibleStore(EmbeddedStore):
             return
         with self._bringing:
             current, touched = self._visibility.take(self)
-            writes = (self._write_of(graph, sight, current, self.entry(graph)) for graph, sight in touched.items())
-            self._take_over([each for each in writes if each is not None])
+            self._take_over(self._writes(touched, current, {graph: self.entry(graph) for graph in touched}))
             self._current = current
 
     def _compare(self) -> None:
         """Bring the store up to what is seen, whatever it holds."""
         recorded = {each.graph: each for each in self.entries()}
-        digests = {each.graph: each.digest for each in self._source.entries() if self._shows(each)}
+        digests = {each.graph: each.digest for each in self._source.entries() if self._shows(each)} if recorded else {}
         current, _ = self._visibility.take(self)
         seen = self.seen.seen()
         differ = [
@@ -220,17 +226,26 @@ class VisibleStore(EmbeddedStore):
             if sight is Sight.NAME or graph not in recorded or recorded[graph].digest != digests.get(graph)
         ]
         differ += recorded.keys() - seen.keys()
+        differ.sort()  # as they lie on the disk
         for start in range(0, len(differ), _PAGE):
             part = differ[start : start + _PAGE]
-            writes = (self._write_of(each, seen.get(each, Sight.NOTHING), current, recorded.get(each)) for each in part)
-            self._take_over([each for each in writes if each is not None])
+            self._take_over(self._writes({each: seen.get(each, Sight.NOTHING) for each in part}, current, recorded))
 
-    def _write_of(self, graph: str, sight: Sight, generation: int, here: GraphEntry | None) -> GraphWrite | None:
-        """Return the write that makes of a graph, as it is recorded ``here``, what is seen of it as of a generation of the source.
+    def _writes(
+        self, sights: Mapping[str, Sight], generation: int, recorded: Mapping[str, GraphEntry | None]
+    ) -> list[GraphWrite]:
+        """Return the writes that make of graphs, as they are ``recorded`` here, what is seen of them as of a generation of the source."""
+        found = dict(self._visibility.as_of([each for each in sights if sights[each] is not Sight.NOTHING], generation))
+        writes = (
+            self._write_of(graph, sight, found.get(graph), generation, recorded.get(graph))
+            for graph, sight in sights.items()
+        )
+        return [each for each in writes if each is not None]
 
-        None when there is nothing to write.
-        """
-        found = None if sight is Sight.NOTHING else self._visibility.as_of(graph, generation)
+    def _write_of(
+        self, graph: str, sight: Sight, found: StoredGraph | None, generation: int, here: GraphEntry | None
+    ) -> GraphWrite | None:
+        """Return the write that makes of a graph what is seen of what was ``found``; None when there is nothing to write."""
         if found is None or not self._shows(found.entry):
             return None if here is None else GraphWrite(graph, None, here.owner)
         if found.entry.generation > generation and not self._visibility.stands(graph, found.text):

@@ -15,7 +15,7 @@ import pytest
 from drumlin.kg.errors import StoreFull, StoreUnavailable
 from drumlin.kg.rdf.syntax import digest
 from drumlin.kg.store.delta import New
-from drumlin.kg.store.embedded import change_log, engine_applier, writer
+from drumlin.kg.store.embedded import change_log, engine, engine_applier, writer
 from drumlin.kg.store.embedded.change_log import ChangeLog
 from drumlin.kg.store.embedded.engine import EmbeddedEngine, translated
 from drumlin.kg.store.embedded.store import EmbeddedStore
@@ -144,6 +144,45 @@ def test_the_engine_begins_before_there_is_no_room(store: EmbeddedStore, monkeyp
     assert applier.applied == 0
     store.apply([write(f"{A}{number}", *range(9)) for number in range(18)])
     until(lambda: applier.applied == store.generation)
+
+
+def test_the_engine_begins_when_one_load_is_full(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """New graphs wait for one another no longer than until there are as many as are loaded at once."""
+    monkeypatch.setattr(engine_applier, "CHUNK", 30)
+    monkeypatch.setattr(engine_applier, "LINGER", 60.0)
+    applier = store._writer.applier
+    store.apply(many(20))
+    time.sleep(2 * engine_applier.SOON)  # that it does not begin can only be seen by waiting
+    assert applier.applied == 0
+    store.apply([write(f"{A}{number}", 1) for number in range(20)])
+    until(lambda: applier.applied == store.generation)
+    store.apply([write(f"{B}{number}", 1) for number in range(20)])
+    time.sleep(2 * engine_applier.SOON)
+    assert applier.applied == store.generation - 1  # those that were applied do not count any more
+
+
+@pytest.mark.parametrize("failing", [0, 1], ids=["the first part", "the other part"])
+def test_a_load_in_two_parts_is_whole_or_done_again(
+    store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """Many new graphs are loaded by two threads; when the disk fails one of them, both are loaded again and nothing is lost."""
+    monkeypatch.setattr(engine, "APART", 10)
+    monkeypatch.setattr(engine_applier, "LOADED", 10)
+    load, parts = EmbeddedEngine._load, list[str]()
+    failures = iter([NO_ROOM])
+
+    def fail_once(self: EmbeddedEngine, new: Sequence[New]) -> None:
+        parts.append(new[0].graph)
+        if new[0].graph == names[20 * failing] and (failure := next(failures, None)):
+            raise failure
+        load(self, new)
+
+    names = [f"{A}{number}" for number in range(40)]
+    monkeypatch.setattr(EmbeddedEngine, "_load", fail_once)
+    store.apply([write(each, number, "x") for number, each in enumerate(names)])
+    found = values(store, "SELECT ?v { GRAPH ?g { ?s ?p ?v } }")
+    assert sorted(found) == sorted([*map(str, range(40)), *["x"] * 40])
+    assert sorted(parts) == sorted([names[0], names[20]] * 2)
 
 
 def test_writers_give_way_to_who_waits_for_the_engine(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,6 +117,18 @@ def test_the_engine_is_asked_where_no_text_of_the_digest_is(directory: Path, rea
     assert reads == [name(1), name(5)]
 
 
+def test_graphs_are_read_together_where_some_have_no_text(directory: Path) -> None:
+    """A store of before gives several graphs in one read, those without a text from the engine."""
+    spoil(directory, f"DELETE FROM texts WHERE graph = '{name(2)}'")
+    with closing(EmbeddedStore(directory)) as store:
+        found = store.read_each([name(each) for each in range(4)])
+    assert {graph: each.lines for graph, each in found.items()} == {
+        name(1): said(1, "second"),
+        name(2): said(2, "loaded"),
+        name(3): said(3, "loaded"),
+    }
+
+
 def test_a_removed_graph_leaves_no_text(directory: Path) -> None:
     """Removing takes the text along, and what is written again is read again."""
     with closing(EmbeddedStore(directory)) as store:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,7 +17,8 @@ from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NAMESPACE
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.embedded.store import EmbeddedStore
-from drumlin.kg.store.protocol import GraphWrite
+from drumlin.kg.store.protocol import GraphWrite, StoredGraph
+from drumlin.kg.visibility import visible_store
 from drumlin.kg.visibility.standing import Standing, standing_of, stub_of
 from drumlin.kg.visibility.visible_set import Sight
 from drumlin.kg.visibility.visible_store import Visibility, VisibleStore
@@ -313,4 +316,89 @@ def test_a_damaged_store_of_a_set_is_made_anew(site: Site) -> None:
     (directory / "changes.sqlite").write_bytes(b"damaged")
     store = site.visibility.open(SETS[0])
     assert held(store) == site.expected(SETS[0])
+    store.close()
+
+
+KILLED = """
+import os, sys
+from datetime import UTC, datetime
+from pathlib import Path
+from drumlin.kg.store.embedded import engine_applier
+from drumlin.kg.store.embedded.change_log import ChangeLog
+from drumlin.kg.store.embedded.store import EmbeddedStore
+from drumlin.kg.visibility import visible_store
+from tests.store.test_visible_store import IRIS, SETS
+
+at, step = int(sys.argv[2]), sys.argv[3]
+visible_store._PAGE, engine_applier.LOADED, engine_applier.CHUNK = 5, 2, 4
+visibility = visible_store.Visibility(
+    EmbeddedStore(Path(sys.argv[1]) / "store"), Path(sys.argv[1]) / "views", IRIS, lambda: datetime(2026, 1, 1, tzinfo=UTC)
+)
+target = ChangeLog if step == "record" else engine_applier.EngineApplier
+name = "record" if step == "record" else "_done"
+before, calls = getattr(target, name), iter(range(1000))
+
+def or_end(*given, **named):
+    if next(calls) == at:
+        os._exit(9)
+    return before(*given, **named)
+
+setattr(target, name, or_end)
+visibility.open(SETS[0]).look_up("SELECT * { ?s ?p ?o }")
+"""
+
+
+@pytest.mark.parametrize(("at", "step"), [(0, "record"), (3, "record"), (0, "applied"), (2, "applied")])
+def test_a_store_whose_making_was_killed_is_made_to_its_end(site: Site, at: int, step: str) -> None:
+    """A process that is killed while it fills a set's store, or the engine of it, leaves what the next one completes."""
+    pods = [f"{IRIS.root}main/ns/pod/{number}" for number in range(40)]
+    site.source.apply([GraphWrite.of(each, of_domain(each, "alice"), "user") for each in pods])
+    site.source.close()
+    command = [sys.executable, "-c", KILLED, str(site.folder.parent), str(at), step]
+    ended = subprocess.run(command, check=False, cwd=Path(__file__).parents[2], capture_output=True, text=True)
+    assert ended.returncode == 9, ended.stderr
+
+    site.source = EmbeddedStore(site.folder.parent / "store")
+    site.visibility = site.fresh()
+    store = site.visibility.open(SETS[0])
+    assert held(store) == site.expected(SETS[0])
+    assert len(store.look_up("SELECT DISTINCT ?g { GRAPH ?g { ?s ?p ?o } }")) == len(held(store))
+    store.close()
+
+
+def test_a_source_that_changes_while_a_store_is_made(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs that move to others, come and go between two pages of a new store's making are in the end as the rules show them."""
+    monkeypatch.setattr(visible_store, "_PAGE", 4)
+    chance = random.Random(1)
+    for each in NAMES:
+        site.put(each, of_domain(each, "alice"))
+    site.visibility.learn()
+    read_each, reads = EmbeddedStore.read_each, list[int]()
+
+    def read_and_write(self: EmbeddedStore, graphs: Sequence[str]) -> dict[str, StoredGraph]:
+        found = read_each(self, graphs)
+        reads.append(len(graphs))
+        if len(reads) < 6:  # else there would be no end
+            for _ in range(3):
+                write_something(site, chance)
+        return found
+
+    monkeypatch.setattr(EmbeddedStore, "read_each", read_and_write)
+    store = site.visibility.open(SETS[0])
+    store.bring_up()
+    assert len(reads) >= 4
+    assert held(store) == site.expected(SETS[0])
+    store.close()
+
+
+@pytest.mark.parametrize("domains", [frozenset({"nobody"}), frozenset(DOMAINS)], ids=["nothing", "everything"])
+def test_sets_that_see_nothing_and_everything(site: Site, domains: frozenset[str]) -> None:
+    """A set without graphs has an empty store; one of all domains has all graphs that have a domain, and they are its generations."""
+    for number, each in enumerate(NAMES):
+        site.put(each, of_domain(each, DOMAINS[number % 3]))
+    store = site.visibility.open(domains)
+    assert held(store) == site.expected(domains)
+    assert len(held(store)) == (0 if "nobody" in domains else len(NAMES) + len(DOMAINS))
+    assert store.generation == (0 if "nobody" in domains else 1)
+    assert len(store.look_up("SELECT DISTINCT ?g { GRAPH ?g { ?s ?p ?o } }")) == len(held(store))
     store.close()

@@ -32,6 +32,8 @@ _WITH_TEXT = (
     "SELECT graph, graphs.digest, owner, generation, changed, packed FROM graphs LEFT JOIN texts USING (graph, digest)"
 )
 _SELECT_STORED = f"{_WITH_TEXT} WHERE graph = ?"
+_EACH = "WHERE graph IN (SELECT value FROM json_each(?))"
+_SELECT_STORED_EACH = f"{_WITH_TEXT} {_EACH}"
 SELECT_TEXT = "SELECT packed FROM graphs JOIN texts USING (graph, digest) WHERE graph = ?"
 """The packed text of a graph, if it is there and of the digest that is recorded."""
 _SELECT_MANY = """
@@ -161,6 +163,10 @@ class LogReader:
         """Return what is recorded about one graph, and its text if it is there."""
         rows = self._read(_SELECT_STORED, (graph,))
         return _stored(rows[0]) if rows else None
+
+    def packed_each(self, graphs: Iterable[str]) -> list[tuple[GraphEntry, bytes | None]]:
+        """Return what is recorded about some graphs that exist, with their packed texts (None: it is not there)."""
+        return [(_entry(row), row[5]) for row in self._read(_SELECT_STORED_EACH, (json_of(list(graphs)),))]
 
     def text(self, graph: str) -> str | None:
         """Return what a graph holds (``kg.rdf.syntax.text_of``), None when it is not there."""

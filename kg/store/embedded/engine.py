@@ -20,6 +20,7 @@ from pathlib import Path
 import pyoxigraph as ox
 
 from drumlin.kg.errors import InvalidDocument, StoreDamaged, StoreUnavailable
+from drumlin.kg.processes import lower_threads
 from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.delta import New
@@ -30,6 +31,11 @@ from drumlin.kg.store.embedded.wal import Wal, unavailable
 
 ANEW = "stop the service and have quads/ built anew from the change log: drumlin repair STORE"
 """What to do about damage to the engine's files that a start does not find."""
+APART = 1000
+"""Graphs from which on a bulk load is two at once: each keeps one processor busy."""
+# The engine's thread that merges tables: with our priority it merges after each load what the next one has it merge again.
+_MERGING = "rocksdb:low"
+_GIVES_WAY = 7  # steps of priority: a fifth of a processor that others want
 _LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
 
 
@@ -93,9 +99,37 @@ class EmbeddedEngine:
             blank_nodes.replay(self.store, text)
 
     def load(self, new: Sequence[New]) -> None:
-        """Bulk-load new graphs: at once as tables of their own, durable and visible when this returns."""
-        with self._writing(), piped(each.nquads() for each in new) as path:
+        """Bulk-load new graphs, many in two parts at once: as tables of their own, durable and visible when this returns.
+
+        After a failure it may hold one of the parts.
+        """
+        with self._writing():
+            if len(new) < APART:
+                self._load(new)
+                return
+            lower_threads(_MERGING, _GIVES_WAY)
+            half = len(new) // 2
+            failures: list[BaseException] = []
+            beside = threading.Thread(
+                target=self._load_beside, args=(new[half:], failures), name="loading", daemon=True
+            )
+            beside.start()
+            try:
+                self._load(new[:half])
+            finally:
+                beside.join()
+            if failures:
+                raise failures[0]
+
+    def _load(self, new: Sequence[New]) -> None:
+        with piped(each.nquads() for each in new) as path:
             self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
+
+    def _load_beside(self, new: Sequence[New], failures: list[BaseException]) -> None:
+        try:
+            self._load(new)
+        except BaseException as error:  # noqa: BLE001 - it is raised where the other part is loaded
+            failures.append(error)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""

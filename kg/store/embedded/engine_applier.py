@@ -83,6 +83,7 @@ class EngineApplier:
         self._moved = threading.Condition()
         self._pending: deque[Pending] = deque()
         self._statements = 0
+        self._graphs = 0  # new ones that are pending
         self._reaching: list[int] = []  # generations that somebody waits for
         self._asked_at = 0.0
         self._error: StoreUnavailable | None = None
@@ -113,7 +114,8 @@ class EngineApplier:
                 return
             self._pending.append(batch)
             self._statements += batch.statements
-            if len(self._pending) == 1 or batch.rest or self._statements > ROOM * _ENOUGH:
+            self._graphs += len(batch.new)
+            if len(self._pending) == 1 or batch.rest or self._is_enough:
                 self._moved.notify_all()
 
     def make_room(self, statements: int) -> None:
@@ -249,14 +251,20 @@ class EngineApplier:
         return self._closed or self._again or (bool(self._pending) and not self._error)
 
     def _urgent(self) -> bool:
-        if self._closed or self._again or self._reaching or self._statements > ROOM * _ENOUGH:
+        if self._closed or self._again or self._reaching or self._is_enough:
             return True
         return time.monotonic() - self._asked_at < _ASKED
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether waiting for more would not make one load of it, or fill the room."""
+        return self._graphs >= CHUNK or self._statements > ROOM * _ENOUGH
 
     def _done(self, taken: Sequence[Pending]) -> None:
         for batch in taken:
             self._pending.popleft()
             self._statements -= batch.statements
+            self._graphs -= len(batch.new)
             self.applied = batch.generation
 
     # -- the engine ---------------------------------------------------------------------------------------------------

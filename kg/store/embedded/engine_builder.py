@@ -83,7 +83,7 @@ def main() -> None:
     options.add_argument("size", type=int)
     given, channel = begun(options)
     lower_priority(os.getpid())
-    limit_arenas(1)
+    limit_arenas(2)  # a load is two threads, which would wait for one another
     try:
         outcome = build_when_outgrown(given.folder, given.log, given.size)
     except DrumlinError as error:

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -204,7 +204,7 @@ class EmbeddedStore:
     # -- reading ------------------------------------------------------------------------------------------------------
     def read(self, graph: str) -> StoredGraph | None:
         """Return one graph, or None when it does not exist."""
-        return self._settled(graph, self._read)
+        return self._settled((graph,), lambda: self._read(graph))
 
     def _read(self, graph: str) -> StoredGraph | None:
         found = self._changes.stored(graph)
@@ -212,6 +212,16 @@ class EmbeddedStore:
             return None
         entry, text = found
         return StoredGraph(entry, self._content(entry) if text is None else GraphContent.of_text(text, entry.digest))
+
+    def read_each(self, graphs: Sequence[str]) -> dict[str, StoredGraph]:
+        """Return some graphs, by name: a fifth of what it takes to read them one by one; see ``Store.read_each``."""
+        found: dict[str, StoredGraph] = {}
+        for entry, packed in self._settled(graphs, lambda: self._changes.packed_each(graphs)):
+            if packed is not None:
+                found[entry.graph] = StoredGraph(entry, GraphContent.of_stored(packed, entry.digest))
+            elif (read := self.read(entry.graph)) is not None:  # a store of before has its text in the engine alone
+                found[entry.graph] = read
+        return found
 
     def _content(self, entry: GraphEntry) -> GraphContent:
         content = self._recent.get(entry.digest)
@@ -229,19 +239,19 @@ class EmbeddedStore:
 
     def entry(self, graph: str) -> GraphEntry | None:
         """Return what is recorded about one graph, without its content."""
-        return self._settled(graph, self._changes.entry)
+        return self._settled((graph,), lambda: self._changes.entry(graph))
 
-    def _settled(self, graph: str, look: Callable[[str], T]) -> T:
-        """Look at a graph at a moment when it is not being written: without the lock nearly always."""
+    def _settled(self, graphs: Collection[str], look: Callable[[], T]) -> T:
+        """Look at graphs at a moment when none of them is being written: without the lock nearly always."""
         for _ in range(_LOOKS):
             batches = self._writer.batches
-            if graph in self._writer.in_flight:
+            if not self._writer.in_flight.isdisjoint(graphs):
                 break
-            found = look(graph)
+            found = look()
             if self._writer.batches == batches:  # none has begun since; one that was under way writes other graphs
                 return found
         with self._writer.lock:
-            return look(graph)
+            return look()
 
     def may_hold(self, prefix: str) -> bool:
         """Return whether the name of a graph begins with ``prefix``, which is looked up once a generation while none does."""

@@ -234,6 +234,10 @@ class RemoteStore:
                 raise _altered(graph, self.engine)
             time.sleep(0.05)  # it is being written
 
+    def read_each(self, graphs: Sequence[str]) -> dict[str, StoredGraph]:
+        """Return some graphs, by name; see ``Store.read_each``."""
+        return {graph: found for graph in graphs if (found := self.read(graph)) is not None}
+
     def _lines(self, stored: Lines, graph: str) -> Lines:
         return canonical(stored, graph) if Capability.EXACT_LITERALS in self.engine.lacks else stored
 
