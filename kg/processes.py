@@ -64,16 +64,6 @@ def lower_priority(pid: int) -> None:
         os.setpriority(os.PRIO_PROCESS, pid, 19)
 
 
-def lower_threads(name: str, steps: int) -> None:
-    """Let other threads of this process go before those of a name, for good: who may not raise priorities cannot take it back."""
-    lower = min(os.getpriority(os.PRIO_PROCESS, 0) + steps, 19)
-    with suppress(OSError):  # it is of no use where threads cannot be listed
-        for thread in Path("/proc/self/task").iterdir():
-            with suppress(OSError):  # it has ended
-                if (thread / "comm").read_text().rstrip() == name:
-                    os.setpriority(os.PRIO_PROCESS, int(thread.name), lower)
-
-
 def restore_priority(pid: int) -> bool:
     """Give a process this one's priority back; False when the system does not allow that."""
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -22,7 +20,7 @@ from drumlin.exporters.kubernetes.cluster_identity import ClusterIdentity
 from drumlin.exporters.kubernetes.reflector import Reflector
 from drumlin.exporters.kubernetes.timing import Timing
 from drumlin.exporters.protocol import Kind
-from drumlin.kg import processes, threads
+from drumlin.kg import threads
 from drumlin.kg.config.settings import Settings
 from drumlin.kg.errors import StoreUnavailable
 from drumlin.kg.events.feed import ChangeFeed
@@ -43,8 +41,6 @@ PATIENCE = 20.0
 T = TypeVar("T")
 ERRORS = [RuntimeError("a fault"), SystemExit(3), KeyboardInterrupt(), StoreUnavailable("no disk"), GeneratorExit()]
 """Whatever a callback may raise."""
-
-_PR_SET_NAME = 15  # prctl(2)
 
 
 @pytest.fixture
@@ -328,26 +324,3 @@ def test_a_thread_that_ends_by_itself_is_not_dead() -> None:
     thread.start()
     threading.Thread.join(thread, PATIENCE)
     assert threads.dead() == []
-
-
-def test_threads_of_a_name_give_way_to_others() -> None:
-    """Threads of a name, and no others, get a lower priority than the process, once, and never one that there is not."""
-    named, over = threading.Event(), threading.Event()
-
-    def run() -> None:
-        ctypes.CDLL(None).prctl(_PR_SET_NAME, b"merging")
-        named.set()
-        over.wait(60)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    assert named.wait(60)
-    ours = os.getpriority(os.PRIO_PROCESS, 0)
-    for _ in range(2):
-        processes.lower_threads("merging", 3)
-        assert os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) == min(ours + 3, 19)
-    processes.lower_threads("merging", 100)
-    assert os.getpriority(os.PRIO_PROCESS, thread.native_id or 0) == 19
-    assert os.getpriority(os.PRIO_PROCESS, 0) == ours
-    over.set()
-    thread.join()

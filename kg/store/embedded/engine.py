@@ -20,7 +20,6 @@ from pathlib import Path
 import pyoxigraph as ox
 
 from drumlin.kg.errors import InvalidDocument, StoreDamaged, StoreUnavailable
-from drumlin.kg.processes import lower_threads
 from drumlin.kg.rdf.syntax import Lines, digest
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.delta import New
@@ -33,9 +32,6 @@ ANEW = "stop the service and have quads/ built anew from the change log: drumlin
 """What to do about damage to the engine's files that a start does not find."""
 APART = 1000
 """Graphs from which on a bulk load is two at once: each keeps one processor busy."""
-# The engine's thread that merges tables: with our priority it merges after each load what the next one has it merge again.
-_MERGING = "rocksdb:low"
-_GIVES_WAY = 7  # steps of priority: a fifth of a processor that others want
 _LETTING_GO = 5.0  # seconds that a look-up under way is given to end before the engine is opened again
 
 
@@ -107,7 +103,6 @@ class EmbeddedEngine:
             if len(new) < APART:
                 self._load(new)
                 return
-            lower_threads(_MERGING, _GIVES_WAY)
             half = len(new) // 2
             failures: list[BaseException] = []
             beside = threading.Thread(
