@@ -285,12 +285,15 @@ class Reconciler:
         """Note what the graphs were rendered from, for a later process."""
         if not self._renderings.are_kept:
             return
-        digests = {
-            each.graph: each.digest
-            for prefix in self._prefixes
-            for each in self._sink.entries(owner=self._owner, prefix=prefix)
-            if each.graph not in self._failing and each.graph not in self._refused and each.graph not in self._left_out
-        }
+        try:
+            entries = [
+                each for prefix in self._prefixes for each in self._sink.entries(owner=self._owner, prefix=prefix)
+            ]
+        except StoreUnavailable as error:  # the service ends, or its disk fails: a later one renders everything
+            log.warning("renderings_not_noted", reason=str(error))
+            return
+        troubled = (self._failing, self._refused, self._left_out)  # they are tried, and reported, again
+        digests = {each.graph: each.digest for each in entries if not any(each.graph in names for names in troubled)}
         self._renderings.write(self._surroundings, self._entities.renderings(digests, self._all_datasources))
 
     @property

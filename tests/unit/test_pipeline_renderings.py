@@ -13,6 +13,8 @@ from drumlin.exporters.pipeline.context import ClusterContext
 from drumlin.exporters.pipeline.entities import Entities
 from drumlin.exporters.pipeline.reconciler import Reconciler
 from drumlin.exporters.pipeline.renderings import fingerprint
+from drumlin.kg.errors import StoreUnavailable
+from drumlin.kg.store.protocol import GraphEntry
 from tests.memory_sink import MemorySink
 from tests.unit.rendering import BY_NAME, CONTRACT, KINDS, around, now, synced, upserted
 from tests.unit.test_pipeline import deployment, namespace, pod, replicaset, service
@@ -196,6 +198,22 @@ def test_a_file_that_cannot_be_written_keeps_the_old_one(sink: MemorySink, tmp_p
 
     assert run.summary.rejected == []
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_store_that_is_closed_meanwhile_ends_nothing(
+    sink: MemorySink, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is noted, what was noted before stays, and the run ends as it would."""
+    before = file.read_bytes()
+    run = live(sink, file, cluster())
+
+    def closed(**_: object) -> list[GraphEntry]:
+        raise StoreUnavailable("the store is closed")
+
+    monkeypatch.setattr(sink, "entries", closed)
+    run.note_renderings()
+
+    assert file.read_bytes() == before
 
 
 def test_a_kind_that_has_not_come_leaves_nothing_to_what_was_noted(
