@@ -19,8 +19,9 @@ from drumlin.kg.parsers import Parsers
 from drumlin.kg.rdf.blank_nodes import stable
 from drumlin.kg.rdf.syntax import Lines, Syntax, is_iri, lines_in, term, terms, text_of
 from drumlin.kg.sparql import gate
-from drumlin.kg.sparql.dataset import Dataset, from_clauses
+from drumlin.kg.sparql.dataset import Dataset
 from drumlin.kg.sparql.foreign_patterns import GraphPattern, named_patterns, replaced
+from drumlin.kg.sparql.from_clauses import from_clauses
 from drumlin.kg.store.documents import DocumentQuery
 from drumlin.kg.store.protocol import ANY, GraphWrite, Store, Unconditional, Written
 from drumlin.kg.workers.frames import JobFailed, LimitExceeded

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from drumlin.kg.sparql.dataset import resolved_names
+from drumlin.kg.sparql.from_clauses import resolved_names
 from drumlin.kg.sparql.lexer import tokens
 from drumlin.kg.sparql.variables import closing
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from drumlin.kg.model.iris import Iris
 from drumlin.kg.rdf.jsonld import NAMESPACE
-from drumlin.kg.sparql.dataset import Dataset, from_clauses
+from drumlin.kg.sparql.dataset import Dataset
+from drumlin.kg.sparql.from_clauses import from_clauses
 from drumlin.kg.sparql.subselects import restore
 from drumlin.kg.store.embedded.store import EmbeddedStore
 from drumlin.kg.store.protocol import GraphWrite

@@ -27,7 +27,8 @@ from drumlin.kg import observed_time
 from drumlin.kg.errors import InvalidDocument, StoreUnavailable
 from drumlin.kg.observed_time import ObservedTime, check_clock
 from drumlin.kg.rdf.syntax import Lines
-from drumlin.kg.sparql.dataset import UNION, Dataset, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset
+from drumlin.kg.sparql.from_clauses import choose
 from drumlin.kg.store import querying
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Delta

@@ -11,7 +11,8 @@ from functools import partial
 
 from drumlin.kg import cancellation, fairness
 from drumlin.kg.errors import Cancelled, DrumlinError, ReaderLost
-from drumlin.kg.sparql.dataset import UNION, Dataset, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset
+from drumlin.kg.sparql.from_clauses import choose
 from drumlin.kg.store.protocol import Answer
 from drumlin.kg.store.query_workers.handle import QueryWorker
 from drumlin.kg.store.query_workers.pipelined_client import AsyncChunks, Lines

@@ -12,7 +12,8 @@ from enum import Enum
 
 from drumlin.kg.errors import CapabilityMissing, InvalidDocument
 from drumlin.kg.rdf.syntax import Lines
-from drumlin.kg.sparql.dataset import Chosen, from_clauses
+from drumlin.kg.sparql.dataset import Chosen
+from drumlin.kg.sparql.from_clauses import from_clauses
 from drumlin.kg.sparql.lexer import Token, tokens
 
 RESERVED = "urn:drumlin:"

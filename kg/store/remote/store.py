@@ -23,7 +23,8 @@ from drumlin.kg.errors import CapabilityMissing, InvalidDocument, StoreUnavailab
 from drumlin.kg.observed_time import check_clock
 from drumlin.kg.rdf.canonical import canonical
 from drumlin.kg.rdf.syntax import Lines, digest, is_iri, text_of
-from drumlin.kg.sparql.dataset import UNION, Dataset, choose
+from drumlin.kg.sparql.dataset import UNION, Dataset
+from drumlin.kg.sparql.from_clauses import choose
 from drumlin.kg.store import blank_nodes
 from drumlin.kg.store.content import GraphContent
 from drumlin.kg.store.delta import Change
