@@ -179,10 +179,15 @@ def test_the_feed_reports_what_becomes_invisible_as_removed(parts: Services, ali
     parts.store.apply(
         [GraphWrite.of(IRIS.root + ANOTHERS, of_domain(IRIS.root + ANOTHERS, "bob", "classified"), "user")]
     )
-    found = alice.one("GET", f"/events?since={first.headers['X-Drumlin-Last-Event-Id']}&quads=true", headers=batch)
-    gone = {(each["type"], each["subject"]) for each in found.json()}
+    last, said, gone = first.headers["X-Drumlin-Last-Event-Id"], "", set[tuple[str, str]]()
+    for _ in range(20):  # one may also end, empty, before the feed has seen them
+        found = alice.one("GET", f"/events?since={last}&quads=true", headers=batch)
+        last, said = found.headers["X-Drumlin-Last-Event-Id"], said + found.text
+        gone |= {(each["type"], each["subject"]) for each in found.json()}
+        if len(gone) >= 2:
+            break
     assert gone == {("drumlin.subgraph.removed", OWN), ("drumlin.subgraph.removed", "cluster/main")}
-    assert "classified" not in found.text
+    assert "classified" not in said
 
 
 def test_granted_data_is_seen_until_the_grant_ends(parts: Services, tmp_path: Path) -> None:
