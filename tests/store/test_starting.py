@@ -26,7 +26,9 @@ def test_what_is_heavy_waits_until_it_is_used(module: str) -> None:
 def test_a_reader_loads_nothing_that_reads_sparql() -> None:
     """A query waits for a reader that is started, and its text was checked before: a lexer would be a third of the start."""
     module = "drumlin.kg.store.query_workers.main"
-    code = f"import sys, {module}; print(*sorted(each for each in sys.modules if each.startswith('drumlin.kg.sparql.')))"
+    code = (
+        f"import sys, {module}; print(*sorted(each for each in sys.modules if each.startswith('drumlin.kg.sparql.')))"
+    )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
 
     assert run.stdout.split() == ["drumlin.kg.sparql.dataset"]
