@@ -26,7 +26,7 @@ from drumlin.exporters.pipeline.context import (
 from drumlin.exporters.pipeline.dependencies import DependencyGraph
 from drumlin.exporters.pipeline.hosting_domain import discovered
 from drumlin.exporters.pipeline.hysteresis import Hysteresis
-from drumlin.exporters.pipeline.renderings import NO_RENDERINGS, Rendering, Renderings, fingerprint
+from drumlin.exporters.pipeline.renderings import Rendering, fingerprint
 from drumlin.exporters.pipeline.restore import Memory
 from drumlin.exporters.pipeline.runs import (
     Observed,
@@ -92,15 +92,7 @@ class Due(NamedTuple):
 class Entities:
     """What one source has reported. Not for use by several threads."""
 
-    def __init__(
-        self,
-        owner: str,
-        around: ClusterContext,
-        *,
-        clock: Clock,
-        memory: Memory,
-        renderings: Renderings = NO_RENDERINGS,
-    ) -> None:
+    def __init__(self, owner: str, around: ClusterContext, *, clock: Clock, memory: Memory) -> None:
         self.dirty: set[str] = set()
         self.objects: Counter[str] = Counter()  # that exist, by kind
         self.unchanged = 0
@@ -111,8 +103,8 @@ class Entities:
         self._around = around
         self._clock = clock
         self._memory = memory
-        self._renderings = renderings
-        self._said: dict[tuple[Topic, ...], bytes | None] = {}  # fingerprints, while nothing is taken in
+        self._gathering = True
+        self._prints: dict[tuple[Topic, ...], bytes | None] = {}  # fingerprints of facts, while nothing is taken in
         self._facts = DependencyGraph()
         self._lasting = Hysteresis()
         self._topics: dict[str, Topic] = {}  # by graph: on which it publishes what lasts
@@ -165,7 +157,7 @@ class Entities:
             self._depart(entity.uid)
             self._replace(entity, manifest.metadata)
         entity.manifest = manifest
-        if not entity.rendering or entity.rendering.object != _fingerprint(entity):
+        if not entity.rendering or entity.rendering.manifest != _fingerprint(entity):
             entity.rendering = None
             self._advance(entity)  # else it, and its runs, are as an earlier life left them
         if self._waiting and entity.uid in entity.runs:
@@ -354,59 +346,59 @@ class Entities:
 
     # -- what graphs were rendered from -------------------------------------------------------------------------------
     def _is_as_rendered(self, known: Rendering, graph: str, datasources: tuple[Datasource, ...]) -> bool:
-        """Return whether what others say is the same, too, as when a graph was rendered; what was read then counts as read."""
-        if known.said != self._said_on(known.topics, datasources):
+        """Return whether the facts are the same, too, as when a graph was rendered; the topics that were read then count as read."""
+        if known.facts != self._facts_on(known.topics, datasources):
             return False
         for topic in known.topics:
             self._facts.read(graph, topic)
         return True
 
-    def _said_on(self, topics: tuple[Topic, ...], datasources: tuple[Datasource, ...]) -> bytes | None:
-        if topics not in self._said:
-            self._said[topics] = self._fingerprint_of(topics, datasources)
-        return self._said[topics]
+    def _facts_on(self, topics: tuple[Topic, ...], datasources: tuple[Datasource, ...]) -> bytes | None:
+        if topics not in self._prints:
+            self._prints[topics] = self._fingerprint_of(topics, datasources)
+        return self._prints[topics]
 
     def _fingerprint_of(self, topics: Iterable[Topic], datasources: tuple[Datasource, ...]) -> bytes | None:
-        """Return what distinguishes what is said on topics; None while something is awaited, of which the graph remembers something."""
-        said: list[object] = []
+        """Return what distinguishes the facts on topics; None while an object is awaited that the graph remembers."""
+        facts: list[object] = []
         for topic in topics:
             if topic == object_topic(about := topic[-1]):
                 if self._memory.awaits(about):
                     return None
-                said.append(about in self._entities)
+                facts.append(about in self._entities)
             elif topic == whole_topic(about):
                 if self._memory.awaits_any(about):
                     return None
-                said.append(self._memory.complete_namespaces(about))
+                facts.append(self._memory.complete_namespaces(about))
             elif topic == DATASOURCES:
-                said.append(datasources)
+                facts.append(datasources)
             else:
-                said.append(self._facts.on(topic))
-        return fingerprint(said)
+                facts.append(self._facts.on(topic))
+        return fingerprint(facts)
 
     def renderings(
         self, digests: Mapping[str, str], datasources: tuple[Datasource, ...]
     ) -> Iterator[tuple[str, Rendering]]:
         """Yield what the graphs with ``digests`` were rendered from, without those that have to be written again."""
-        self._said.clear()
+        self._prints.clear()
         for graph, entity in self._entities.items():
             if graph in self.dirty or not entity.has_graph or graph not in digests or graph in self._data:
                 continue
             topics = tuple(sorted(self._facts.topics(graph)))
-            about, said = _fingerprint(entity), self._said_on(topics, datasources)
-            if about and said:
-                yield graph, Rendering(digests[graph], tuple(entity.runs.values()), about, topics, said)
-        self._said.clear()
+            content, facts = _fingerprint(entity), self._facts_on(topics, datasources)
+            if content and facts:
+                yield graph, Rendering(digests[graph], tuple(entity.runs.values()), content, topics, facts)
+        self._prints.clear()
 
     def distrust_renderings(self) -> None:
         """Have everything rendered again."""
         for entity in self._entities.values():
             entity.rendering = None
 
-    def forget_renderings(self) -> None:
-        """Forget what an earlier life rendered graphs from: those that there are have been looked at."""
-        self._renderings.forget()
-        self._said.clear()
+    def gathered(self) -> None:
+        """Take note that all graphs of an earlier life were compared: from now on what comes is rendered."""
+        self._gathering = False
+        self._prints.clear()
 
     # -- inside -------------------------------------------------------------------------------------------------------
     def _name(self, kind: Kind, metadata: Metadata) -> str:
@@ -423,7 +415,7 @@ class Entities:
         if earlier:
             runs = self._memory.runs_before(graph, earlier)
             stands = not earlier.tombstone or bool(runs)  # what never had a run keeps its tombstone, as below
-            known = self._renderings.of(graph, earlier.digest)
+            known = earlier.rendering if self._gathering else None
             return _Entity(kind, manifest, runs, earlier.digest, has_graph=stands, rendering=known)
         # Until the kind is complete, everything that was ever written about it stands in what was recalled.
         complete = self._memory.is_complete(kind.home, manifest.metadata.namespace)
@@ -509,7 +501,7 @@ class Entities:
 
 
 def _fingerprint(entity: _Entity) -> bytes | None:
-    """Return what distinguishes an object; its runs are in the graph that has the digest."""
+    """Return what distinguishes a manifest; the runs are in the graph that has the digest."""
     return fingerprint(entity.kind.segment, entity.manifest)
 
 

@@ -109,7 +109,7 @@ class ChangeCounts:
 
 
 class ReportedNames:
-    """ReportedNames of objects whose trouble was reported, so that each is reported once until it is over.
+    """Names of objects whose trouble was reported, so that each is reported once until it is over.
 
     At most ``limit``: beyond that, the one whose trouble came up least recently is forgotten, and reported when it comes up again.
     """
@@ -171,8 +171,10 @@ class Reconciler:
         self._prefixes = (around.prefix, around.function_prefix, f"{around.iris.root}domain/")
         self._renderings = Renderings(renderings, self._surroundings)
         self._memory = Memory(sink, owner, self._prefixes, around.iris, around.functions, self._renderings)
+        self._noted = len(self._renderings)
+        self._renderings.forget()  # the memory has what it needs of them
         self.remembered = self._memory.homes
-        self._entities = Entities(owner, around, clock=clock, memory=self._memory, renderings=self._renderings)
+        self._entities = Entities(owner, around, clock=clock, memory=self._memory)
         self._mine = tuple(hosting_domain.found_earlier(sink, around, owner))
         mine = {each.iri for each in self._mine}
         self._others = tuple(each for each in hosting_domain.found_earlier(sink, around) if each.iri not in mine)
@@ -275,8 +277,8 @@ class Reconciler:
         self._open_windows(ready)
         if not self.gathered:
             self._keeping.gathered()
-            missed = len(self._entities) - len(self._renderings)
-            self._entities.forget_renderings()
+            self._entities.gathered()
+            missed = len(self._entities) - self._noted
             if missed > _MOST_MISSED * len(self._entities):
                 self.note_renderings()
         self.gathered = True

@@ -1,9 +1,10 @@
-"""What graphs were rendered from, so that a process that begins anew need not render those again of which all of that is the same.
+"""What graphs were rendered from, so that a process that begins anew need not render again those that would come out the same.
 
 A document follows from the manifest, the runs, the facts that other objects publish, and the surroundings: settings, templates,
-datasources, the code. Of each graph a fingerprint of the first two is kept, with the topics that were read and a fingerprint of what
-they said, all under one fingerprint of the surroundings. The file proves nothing about the store: it is believed of a graph whose
-digest in the store is the one that it names. One that is absent, damaged or of another format costs the time to render everything.
+datasources, the code. Of each graph its runs are kept, a fingerprint of the manifest, and the topics that were read with a
+fingerprint of their facts, all under one fingerprint of the surroundings. The file proves nothing about the store: it is
+believed of a graph whose digest in the store is the one that it names. A file that is absent, damaged or of another format
+costs the time to render everything.
 """
 
 from __future__ import annotations
@@ -30,20 +31,20 @@ _PARTS = ("exporters", "kg", "ontology")  # of the code: what a document and its
 
 
 class Rendering(NamedTuple):
-    """What a graph with a ``digest`` was rendered from: fingerprints of the object and of what was said on the ``topics``; its runs."""
+    """What a graph with a ``digest`` was rendered from: fingerprints of the manifest and of the facts on ``topics``; and its runs."""
 
     digest: str
     runs: tuple[Run, ...]
-    object: bytes
+    manifest: bytes
     topics: tuple[Topic, ...]
-    said: bytes
+    facts: bytes
 
 
 class _File(msgspec.Struct, array_like=True):
     format: int
     surroundings: bytes
-    reads: list[tuple[tuple[Topic, ...], bytes]]  # topics that were read together, and what they said
-    graphs: dict[str, tuple[str, tuple[Run, ...], bytes, int]]  # digest, runs, object, place in ``reads``
+    reads: list[tuple[tuple[Topic, ...], bytes]]  # topics that were read together, and their facts
+    graphs: dict[str, tuple[str, tuple[Run, ...], bytes, int]]  # digest, runs, manifest, place in ``reads``
 
 
 class Renderings:
@@ -70,11 +71,6 @@ class Renderings:
             return None
         return Rendering(*found[:-1], *self._held.reads[found[-1]])
 
-    def runs_of(self, graph: str, digest: str) -> dict[str, Run] | None:
-        """Return the runs, by uid, in a graph that has a digest now; None when that is not known."""
-        found = self._held.graphs.get(graph) if self._held else None
-        return None if found is None or found[0] != digest else {run.uid: run for run in found[1]}
-
     def forget(self) -> None:
         """Free the memory; the file stays."""
         self._held = None
@@ -85,7 +81,7 @@ class Renderings:
             return
         reads: dict[tuple[tuple[Topic, ...], bytes], int] = {}
         graphs = {
-            graph: (each.digest, each.runs, each.object, reads.setdefault((each.topics, each.said), len(reads)))
+            graph: (each.digest, each.runs, each.manifest, reads.setdefault((each.topics, each.facts), len(reads)))
             for graph, each in found
         }
         content = msgspec.msgpack.encode(_File(_FORMAT, surroundings, list(reads), graphs))

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from drumlin.exporters.pipeline.renderings import NO_RENDERINGS, Renderings
+from drumlin.exporters.pipeline.renderings import NO_RENDERINGS, Rendering, Renderings
 from drumlin.exporters.pipeline.restarts import ContainerRun, container_run_of, remembered
 from drumlin.exporters.pipeline.runs import Run
 from drumlin.exporters.pipeline.sink import Sink
@@ -81,9 +81,13 @@ SELECT DISTINCT ?entity ?datasource WHERE {{
 
 @dataclass(slots=True)
 class PreviousGraph:
-    """One graph of an earlier life that has not come again yet. ``runs`` None: they are looked up when they are needed."""
+    """One graph of an earlier life that has not come again yet.
+
+    ``runs`` None: they are looked up when they are needed. ``rendering`` is what it was rendered from, where that is known.
+    """
 
     digest: str
+    rendering: Rendering | None = None
     runs: dict[str, Run] | None = None
     tombstone: bool = False
 
@@ -126,6 +130,8 @@ class Memory:
 
     def runs_before(self, graph: str, earlier: PreviousGraph) -> dict[str, Run]:
         """Return the runs that a graph of an earlier life has."""
+        if earlier.rendering:
+            return {run.uid: run for run in earlier.rendering.runs}
         return self.runs_of(graph) if earlier.runs is None else earlier.runs
 
     def completed(self, kind: Kind, namespace: str | None) -> list[tuple[str, PreviousGraph]]:
@@ -278,7 +284,7 @@ def home_in(id: str) -> str:
 def _recalled(sink: Sink, owner: str, prefixes: Iterable[str], renderings: Renderings) -> dict[str, PreviousGraph]:
     """Return what ``owner`` has written below ``prefixes``, by the graph's IRI."""
     found = {
-        each.graph: PreviousGraph(each.digest, renderings.runs_of(each.graph, each.digest))
+        each.graph: PreviousGraph(each.digest, renderings.of(each.graph, each.digest))
         for prefix in prefixes
         for each in sink.entries(owner=owner, prefix=prefix)
     }
@@ -287,7 +293,7 @@ def _recalled(sink: Sink, owner: str, prefixes: Iterable[str], renderings: Rende
     for row in sink.look_up(_TOMBSTONES):
         if row["entity"] in found:
             found[row["entity"]].tombstone = True
-    if sum(each.runs is None and not each.tombstone for each in found.values()) > _FEW:
+    if sum(each.rendering is None and not each.tombstone for each in found.values()) > _FEW:
         runs: defaultdict[str, dict[str, Run]] = defaultdict(dict)
         for entity, run in _all_runs(sink):
             runs[entity][run.uid] = run

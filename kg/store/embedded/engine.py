@@ -14,6 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -104,27 +105,14 @@ class EmbeddedEngine:
                 self._load(new)
                 return
             half = len(new) // 2
-            failures: list[BaseException] = []
-            beside = threading.Thread(
-                target=self._load_beside, args=(new[half:], failures), name="loading", daemon=True
-            )
-            beside.start()
-            try:
+            with ThreadPoolExecutor(1, thread_name_prefix="loading") as beside:
+                other = beside.submit(self._load, new[half:])
                 self._load(new[:half])
-            finally:
-                beside.join()
-            if failures:
-                raise failures[0]
+            other.result()
 
     def _load(self, new: Sequence[New]) -> None:
         with piped(each.nquads() for each in new) as path:
             self.store.bulk_load(path=path, format=ox.RdfFormat.N_QUADS)
-
-    def _load_beside(self, new: Sequence[New], failures: list[BaseException]) -> None:
-        try:
-            self._load(new)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the other part is loaded
-            failures.append(error)
 
     def sync(self) -> None:
         """Wait until all that was committed is on disk."""
