@@ -363,6 +363,20 @@ def test_what_is_unchanged_is_counted_whether_it_is_much_or_little(most: int) ->
     assert first.summary.added == second.summary.unchanged > 0
 
 
+def test_live_changes_are_seen_batch_by_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What existed at the start is written at once; of many changes that come later the first is seen before the last is written."""
+    monkeypatch.setattr("drumlin.exporters.pipeline.reconciler.LIVE_BATCH", 2)
+    pods = [pod(f"web-{number}", f"p{number}") for number in range(7)]
+    sink, run = follow([*map(upserted, pods), *synced()])
+    begun = sink.applies
+    for each in pods:
+        run.take(upserted({**each, "status": {**each["status"], "phase": "Failed"}}))
+    run.flush()
+
+    assert begun <= 3  # hosting graphs, objects, external data
+    assert sink.applies - begun == 4
+
+
 # -- datasources ------------------------------------------------------------------------------------------------------------
 
 

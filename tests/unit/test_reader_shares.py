@@ -193,3 +193,24 @@ def test_the_readers_come_back_before_a_query_waits_for_one() -> None:
     assert not shared.started
     shared.pool.give_way(reader.began + LONG_OF_HEAVY * 2)
     assert shared.started == 2
+
+
+@pytest.mark.parametrize(("flooded", "busy", "waiting", "started"), [(True, 0, 1, 1), (True, 1, 1, 1), (True, 0, 9, 3), (False, 0, 1, 3)])  # fmt: skip
+def test_a_flood_of_writes_starts_no_more_readers_than_are_waited_for(
+    flooded: bool, busy: int, waiting: int, started: int
+) -> None:
+    """Readers do not outlast a flood, so each query that waits gets one, and none is started besides; else all come back."""
+    made = Desk(busy)
+    made.pool.size, made.pool.most = 0, 3
+    for reader in made.pool.readers:
+        reader.generation = 1
+        reader.begin()
+    made.pool.idle.clear()
+    made.pool.follow(Delta(1, "", (), bulk=True))
+    if not flooded:
+        made.pool._flood_at = 0.0
+    for number in range(waiting):
+        made.wait(f"client {number}")
+    made.pool.maintain()
+
+    assert made.started == started
