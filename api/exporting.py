@@ -267,8 +267,9 @@ class Exporting(Exporter, PeriodicJob):
 
     @property
     def is_following(self) -> bool:
-        """Whether all that exists is written, and what changes is seen; a source that ends is not followed."""
-        return self._complete and self._pipeline.synced and not self.finished and self.staleness is None
+        """Whether all that exists is written, and what changes is seen; a dump is not followed, not even while it is being read."""
+        ends = self.finished or isinstance(self.source, DumpSource)
+        return self._complete and self._pipeline.synced and not ends and self.staleness is None
 
     @property
     def as_of(self) -> datetime | None:

@@ -400,6 +400,25 @@ def test_a_dump_is_read_again_when_it_changes(*, complete: bool, tmp_path: Path)
     assert kinds == {"a": "Tombstone" if complete else "Pod", "b": "Pod", "c": "Pod", "d": "Pod"}
 
 
+def test_a_dump_is_never_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even between its last object and its end: the backfill would note that all that runs now is known."""
+    place, followed = tmp_path / "pods.json", []
+    dump_of(place, pod("a", "1"))
+    pipeline = flow(MemorySink())
+    exporting = Exporting(pipeline, DumpSource([place], KINDS, clock=now, complete=Completeness(seen=True)))
+    run = pipeline.run
+
+    def run_and_look(*arguments: Any) -> Any:
+        summary = run(*arguments)
+        followed.append((pipeline.synced, exporting.is_following))
+        return summary
+
+    monkeypatch.setattr(pipeline, "run", run_and_look)
+    exporting.turn()
+    assert followed == [(True, False)]
+    assert not exporting.is_following
+
+
 @pytest.mark.parametrize(
     "content", [None, "", '{"kind": "List", "items": [', "[", json.dumps({"kind": "List", "items": []})]
 )

@@ -242,7 +242,8 @@ class Readers:
         except Exception as error:
             log.warning("reader_not_started", error=str(error), exc_info=not isinstance(error, DrumlinError | OSError))
             shutil.rmtree(folder, ignore_errors=True)
-            self._tell_waiting(error)
+            if not self.pids:  # else one that is being opened may serve them
+                self._tell_waiting(error)
             self._pause()  # the disk may have no room; the watch asks again
         with self._lock:
             self._pool.starting -= 1
@@ -265,10 +266,10 @@ class Readers:
         self._ending.wait(_PAUSE)
 
     def _tell_waiting(self, error: Exception) -> None:
-        """Fail the queries that wait for a reader, unless others can serve them."""
+        """Fail the queries that wait for a reader, unless one that has been open can serve them."""
         with self._lock:
             pool = self._pool
-            if pool.readers:
+            if any(each.opened for each in pool.readers):
                 return
             waiting = [each for each in pool.waiting if each.set_running_or_notify_cancel()]
             pool.waiting.clear()
