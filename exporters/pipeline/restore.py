@@ -6,7 +6,7 @@ looked up when a renderer needs it: where the source has not mentioned these obj
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -111,6 +111,7 @@ class Memory:
         self._sink = sink
         self._iris = iris
         self._unmentioned: dict[str, dict[str, dict[str, PreviousGraph]]] = {}  # by home and namespace
+        self._awaited = Counter[tuple[str, str | None]]()  # how many of them live, by home and namespace (None: all)
         self._functions = functions
         self._told: defaultdict[str | None, set[str]] = defaultdict(set)  # kinds of functions, by namespace
         self._complete: set[tuple[str, str | None]] = set()
@@ -122,11 +123,16 @@ class Memory:
             self._unmentioned.setdefault(home, {}).setdefault(place, {})[graph] = earlier
             if not earlier.tombstone:
                 self._known.add(graph)
+                self._awaited.update(((home, place), (home, None)))
 
     # -- objects that the source has not mentioned ----------------------------------------------------------------------
     def mentioned(self, graph: str) -> PreviousGraph | None:
         """Take in that the source speaks of an object; return what was known of it, the first time."""
-        return self._shelf(graph).pop(graph, None)
+        home, place = self._place(graph)
+        earlier = self._unmentioned.get(home, {}).get(place, {}).pop(graph, None)
+        if earlier and not earlier.tombstone:
+            self._awaited.subtract(((home, place), (home, None)))
+        return earlier
 
     def runs_before(self, graph: str, earlier: PreviousGraph) -> dict[str, Run]:
         """Return the runs that a graph of an earlier life has."""
@@ -163,7 +169,7 @@ class Memory:
 
     def awaits_any(self, home: str, namespace: str | None = None) -> bool:
         """Return whether that is so of any object of a kind, in ``namespace`` (None: anywhere)."""
-        return any(not each.tombstone for shelf in self._shelves(home, namespace) for each in shelf.values())
+        return bool(self._awaited[home, None if namespace is None else self._place_in(namespace)])
 
     def awaits_pods(self, manager: str) -> bool:
         """Return whether that is so of any pod that ``manager`` (an IRI) manages."""
@@ -269,10 +275,10 @@ class Memory:
     def _shelves(self, home: str, namespace: str | None) -> list[dict[str, PreviousGraph]]:
         """Return the shelves of a kind, or the one of a namespace."""
         shelves = self._unmentioned.get(home, {})
-        if namespace is None:
-            return list(shelves.values())
-        _, place = self._place(self._iris.object("-", namespace, "x", "x"))
-        return [shelves.get(place, {})]
+        return list(shelves.values()) if namespace is None else [shelves.get(self._place_in(namespace), {})]
+
+    def _place_in(self, namespace: str) -> str:
+        return self._place(self._iris.object("-", namespace, "x", "x"))[1]
 
 
 def home_in(id: str) -> str:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumlin.kg.store.delta import Delta
+from drumlin.kg.store.query_workers import pool
 from drumlin.kg.store.query_workers.pool import HEAVY, LONG, LONG_OF_HEAVY, Pool, Promise
 
 HOSTILE = ("a", "b", "c")
@@ -214,3 +215,21 @@ def test_a_flood_of_writes_starts_no_more_readers_than_are_waited_for(
     made.pool.maintain()
 
     assert made.started == started
+
+
+@pytest.mark.parametrize("ask", ["grow", "give_way", "maintain"])
+def test_in_a_flood_of_writes_nothing_is_started_for_queries_that_may_come(ask: str) -> None:
+    """Its replica would be outdated before, and each copy has the engine apply what it would collect; soon after the flood all come."""
+    made = Desk(1)
+    made.pool.size, made.pool.most = 1, 3
+    (reader,) = made.pool.readers
+    made.pool.follow(Delta(1, "", (), bulk=True))
+    if ask == "give_way":
+        made.pool.idle.clear()
+        reader.begin()
+    act = (lambda: made.pool.give_way(time.monotonic() + LONG)) if ask == "give_way" else getattr(made.pool, ask)
+    act()
+    assert made.started == 0
+    made.pool._flood_at -= pool._QUIET
+    act()
+    assert made.started == {"grow": 3, "give_way": 3, "maintain": 1}[ask]

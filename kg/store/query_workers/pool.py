@@ -31,7 +31,9 @@ LONG_OF_HEAVY = 0.1
 """The same for a query of a heavy client, while other clients are present."""
 HEAVY = 1.0
 """Seconds of reader time, as ``kg.fairness`` counts them, beyond which a client is a heavy one."""
-_QUIET = 0.5  # seconds without a flood of writes, after which replicas are renewed though nobody asks
+_QUIET = 2.0
+"""Seconds without a flood of writes, after which replicas are renewed though nobody asks. Each renewal has the engine apply what it would
+collect otherwise, so a flood that draws breath in between must not count as over."""
 
 
 class Promise(Future[QueryWorker]):
@@ -146,11 +148,19 @@ class Pool:
             return False
         if self.waiting or reader.fate or reader.reniced or reader.replayed > replica_deltas.LIMIT:
             return False
-        if self.size < self.most:  # it would not stand behind another if there were more
-            self.size = self.most
-            self.maintain()
+        self.grow()  # it would not stand behind another if there were more
         reader.owed = owed
         return True
+
+    @property
+    def _is_flooded(self) -> bool:
+        return time.monotonic() - self._flood_at <= _QUIET
+
+    def grow(self) -> None:
+        """Have all readers started, since the next query would find none idle; not in a flood of writes, which they would not outlast."""
+        if self.size < self.most and not self._is_flooded:
+            self.size = self.most
+            self.maintain()
 
     def _stale(self) -> set[QueryWorker]:
         """Return the readers that can no longer catch up."""
@@ -158,10 +168,10 @@ class Pool:
 
     def maintain(self) -> None:
         """Start the readers that are lacking, and let go of those that are replaced."""
-        flooded = time.monotonic() - self._flood_at <= _QUIET
+        flooded = self._is_flooded
         if self.waiting:  # in a flood, which they do not outlast, no more are started than are waited for
             busy = sum(each.began is not None for each in self.readers)
-            self.size = max(self.size, min(self.most, busy + len(self.waiting))) if flooded else self.most
+            self.size = min(self.most, busy + len(self.waiting)) if flooded else self.most
         stale = self._stale()
         fresh = len(self.readers - stale - self.worn)
         if not stale or self.waiting or not flooded:
@@ -186,9 +196,8 @@ class Pool:
                 reader.long = now - reader.began > LONG or self._is_heavy(reader.client)
         working = [each for each in self.readers if each.long]
         if len(working) < self.most:
-            if working and not self.idle and self.size < self.most:  # the next query would wait for a start
-                self.size = self.most
-                self.maintain()
+            if working and not self.idle:
+                self.grow()
             return
         if quiet := [each for each in working if not each.spoke]:
             used = {

@@ -155,9 +155,8 @@ class Readers:
         with self._lock:
             pool = self._pool
             found = pool.lend_idle(self._origin.generation, deadline, client, long=False)
-            if found is None and pool.size < pool.most:
-                pool.size = pool.most
-                pool.maintain()
+            if found is None:
+                pool.grow()
             return found
 
     def join(self, reader: QueryWorker, room: int, client: str) -> bool:
@@ -243,7 +242,7 @@ class Readers:
             log.warning("reader_not_started", error=str(error), exc_info=not isinstance(error, DrumlinError | OSError))
             shutil.rmtree(folder, ignore_errors=True)
             if not self.pids:  # else one that is being opened may serve them
-                self._tell_waiting(error)
+                self._tell_waiting(str(error))
             self._pause()  # the disk may have no room; the watch asks again
         with self._lock:
             self._pool.starting -= 1
@@ -265,7 +264,7 @@ class Readers:
         """Let some time pass after a start that failed."""
         self._ending.wait(_PAUSE)
 
-    def _tell_waiting(self, error: Exception) -> None:
+    def _tell_waiting(self, reason: str) -> None:
         """Fail the queries that wait for a reader, unless one that has been open can serve them."""
         with self._lock:
             pool = self._pool
@@ -276,7 +275,7 @@ class Readers:
         for promise in waiting:
             promise.set_exception(
                 StoreUnavailable(
-                    f"no reader can be started, and queries need one: {error}",
+                    f"no reader can be started, and queries need one: {reason}",
                     hint="it needs room on the store's disk, and memory; queries go on by themselves once there is some",
                 )
             )
@@ -328,12 +327,12 @@ class Readers:
                         self._count_start(opened=True)
                     self.release(reader)
                     return
-        except DrumlinError as error:  # it has ended; nothing waits for it
+        except DrumlinError:  # it has ended; nothing waits for it
             if not reader.opened:  # the next one may end so too, and takes a checkpoint each time
                 self._errands.put(self._pause)
             self._lose(reader, "crash")
-            if not reader.opened and self._count_start(opened=False) >= _HOPELESS:
-                self._tell_waiting(error)
+            if not reader.opened and (lost := self._count_start(opened=False)) >= _HOPELESS:
+                self._tell_waiting(f"the last {lost} ended before they were open")
 
     def _look(self, now: float) -> None:
         with self._lock:
