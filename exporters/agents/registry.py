@@ -38,9 +38,9 @@ SITES = "agents"
 MAX_CHAIN = MAX_DEPTH
 """Steps from a thing to its root agent."""
 _PREFIXES = f"PREFIX : <{NAMESPACE}> PREFIX dcterms: <http://purl.org/dc/terms/> "
-_AGENTS = f"""{_PREFIXES} SELECT ?agent ?property ?value WHERE {{
-  VALUES ?property {{ :name :platform :origin :version :tag :managedBy :heartbeatInterval :phase :lastSeen }}
-  ?agent a :Agent ; ?property ?value }}"""
+# A filter: with VALUES, an engine goes through all statements with these properties, 5 s of a large cluster's.
+_AGENTS = f"""{_PREFIXES} SELECT ?agent ?property ?value WHERE {{ ?agent a :Agent ; ?property ?value
+  FILTER(?property IN (:name, :platform, :origin, :version, :tag, :managedBy, :heartbeatInterval, :phase, :lastSeen)) }}"""
 _THINGS = f"""{_PREFIXES} SELECT ?agent ?thing ?type ?name ?namespace ?phase WHERE {{
   ?thing :managedBy ?agent ; a ?type ; :name ?name .
   FILTER(?type IN (:Host, :VirtualMachine, :ContainerInstance))
