@@ -289,6 +289,7 @@ def raise_full() -> None:
 
 def test_a_read_that_takes_long_goes_on_in_the_engine_in_which_it_began(store: EmbeddedStore) -> None:
     """Its files stay until it has ended; meanwhile the new engine is read and written."""
+    assert values(store, ALL)  # the engine has taken over what is in the log
     with store._engine.using():
         old = store._engine.store
         renewing = threading.Thread(target=store.renewal.renew)
