@@ -179,7 +179,9 @@ def _asked(service: Service) -> list[tuple[float, str]]:
             needed = [each for each in query["parameters"] if each["default"] is None]
             given = {each["name"]: values.get(each["type"], "absent") for each in needed}
             began = time.monotonic()
-            http.get(f"/queries/{query['name']}", params=given)
+            answer = http.get(f"/queries/{query['name']}", params=given)
+            if answer.is_server_error:  # 4xx are answers, too: too many rows, or no such job
+                answer.raise_for_status()
             taken.append((time.monotonic() - began, query["name"]))
     return sorted(taken, reverse=True)
 
