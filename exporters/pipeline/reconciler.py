@@ -548,8 +548,10 @@ class Reconciler:
         if error is None:
             self._failing.discard(identity)
             return False
-        if isinstance(error, StoreUnavailable | SourceUnavailable) or not isinstance(error, Exception):
+        if isinstance(error, StoreUnavailable | SourceUnavailable):
             return False  # the store's fault, not the object's: a new run has to take it in again
+        if not isinstance(error, Exception):
+            return False  # the process is to end
         self._failed[home] += 1
         if not self._failing.add(identity):
             return True
@@ -564,7 +566,7 @@ class Reconciler:
 
 
 class _Reported:
-    """While one object is handled: errors are reported, and the others go on. No generator: there is one for each of many objects."""
+    """Reports the errors in handling one object, and goes on. A class, since there is one for each object, and a generator costs more."""
 
     __slots__ = ("_home", "_identity", "_run")
 
